@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aerobee.client_core.admin_access import Policy as Policy
     from aerobee.client_core.admin_access import Quota as Quota
     from aerobee.client_core.admin_access import User as User
+    from aerobee.client_core.admin_blocking import BlockingAdminClient as BlockingAdminClient
     from aerobee.client_core.admin_brokers import BrokerStatistics as BrokerStatistics
     from aerobee.client_core.admin_brokers import CleanedStore as CleanedStore
     from aerobee.client_core.admin_brokers import HandOver as HandOver
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
     from aerobee.client_core.admin_brokers import RemovedUnread as RemovedUnread
     from aerobee.client_core.admin_brokers import ReplicaLag as ReplicaLag
     from aerobee.client_core.admin_client import AdminClient as AdminClient
-    from aerobee.client_core.admin_client import BlockingAdminClient as BlockingAdminClient
     from aerobee.client_core.admin_cluster import Broker as Broker
     from aerobee.client_core.admin_cluster import BrokerGroup as BrokerGroup
     from aerobee.client_core.admin_cluster import ClusterState as ClusterState
     from aerobee.client_core.admin_groups import BackOff as BackOff
     from aerobee.client_core.admin_groups import Group as Group
     from aerobee.client_core.admin_groups import GroupRetry as GroupRetry
+    from aerobee.client_core.admin_groups import InOrderRetry as InOrderRetry
     from aerobee.client_core.admin_groups import Member as Member
     from aerobee.client_core.admin_topics import Permission as Permission
     from aerobee.client_core.admin_topics import Topic as Topic
@@ -46,9 +47,12 @@ if TYPE_CHECKING:
     from aerobee.client_core.broker_groups import Remaining as Remaining
     from aerobee.client_core.broker_groups import UnreadBy as UnreadBy
     from aerobee.client_core.cluster import ClusterConnection as ClusterConnection
+    from aerobee.client_core.dead_letters import FoundLetters as FoundLetters
     from aerobee.client_core.dead_letters import Letter as Letter
     from aerobee.client_core.dead_letters import LetterFilter as LetterFilter
     from aerobee.client_core.deletions import DeletedGroup as DeletedGroup
+    from aerobee.client_core.master_search import AnswerDict as AnswerDict
+    from aerobee.client_core.master_search import AnswerList as AnswerList
     from aerobee.client_core.message import Message as Message
     from aerobee.client_core.message import ReceivedMessage as ReceivedMessage
     from aerobee.client_core.messages import FoundMessages as FoundMessages
@@ -94,11 +98,11 @@ if TYPE_CHECKING:
     from aerobee.producer_client.config import Compression as Compression
     from aerobee.producer_client.config import ProducerConfig as ProducerConfig
     from aerobee.producer_client.producer import Producer as Producer
-    from aerobee.producer_client.producer import ProducerStatistics as ProducerStatistics
     from aerobee.producer_client.receipt import Durability as Durability
     from aerobee.producer_client.receipt import Receipt as Receipt
     from aerobee.producer_client.receipt import Receipts as Receipts
     from aerobee.producer_client.receipt import SendStatus as SendStatus
+    from aerobee.producer_client.statistics import ProducerStatistics as ProducerStatistics
     from aerobee.producer_client.transactions import Transaction as Transaction
     from aerobee.runtime.call_context import request_scope as request_scope
     from aerobee.runtime.freed_memory import keep_freed_memory as keep_freed_memory
@@ -110,7 +114,8 @@ if TYPE_CHECKING:
 # The module of each name; a test keeps this equal to the imports above.
 _NAMES = {
     "aerobee.access.credentials": ("Credentials", "user_credentials"),
-    "aerobee.client_core.admin_client": ("AdminClient", "BlockingAdminClient"),
+    "aerobee.client_core.admin_blocking": ("BlockingAdminClient",),
+    "aerobee.client_core.admin_client": ("AdminClient",),
     "aerobee.client_core.admin_topics": ("Permission", "Topic", "TopicDescription", "TopicQueue"),
     "aerobee.client_core.admin_brokers": (
         "BrokerStatistics",
@@ -120,13 +125,20 @@ _NAMES = {
         "RemovedUnread",
         "ReplicaLag",
     ),
-    "aerobee.client_core.admin_groups": ("BackOff", "Group", "GroupRetry", "Member"),
+    "aerobee.client_core.admin_groups": (
+        "BackOff",
+        "Group",
+        "GroupRetry",
+        "InOrderRetry",
+        "Member",
+    ),
     "aerobee.client_core.admin": ("GroupQueueState",),
     "aerobee.client_core.admin_access": ("AccessAnswer", "NewSecret", "Policy", "Quota", "User"),
     "aerobee.client_core.admin_cluster": ("Broker", "BrokerGroup", "ClusterState"),
     "aerobee.client_core.broker_groups": ("BrokerGroupState", "Remaining", "UnreadBy"),
-    "aerobee.client_core.dead_letters": ("Letter", "LetterFilter"),
+    "aerobee.client_core.dead_letters": ("FoundLetters", "Letter", "LetterFilter"),
     "aerobee.client_core.deletions": ("DeletedGroup",),
+    "aerobee.client_core.master_search": ("AnswerDict", "AnswerList"),
     "aerobee.client_core.messages": ("FoundMessages", "QueueMessages"),
     "aerobee.client_core.offsets": ("QueueBounds",),
     "aerobee.client_core.schedules": ("WaitingMessage", "WaitingMessages"),
@@ -168,7 +180,8 @@ _NAMES = {
     "aerobee.producer_client.blocking": ("BlockingProducer", "BlockingTransaction"),
     "aerobee.producer_client.checks": ("CheckAnswer", "CheckTransaction", "TransactionCheck"),
     "aerobee.producer_client.config": ("Compression", "ProducerConfig"),
-    "aerobee.producer_client.producer": ("Producer", "ProducerStatistics"),
+    "aerobee.producer_client.producer": ("Producer",),
+    "aerobee.producer_client.statistics": ("ProducerStatistics",),
     "aerobee.producer_client.receipt": ("Durability", "Receipt", "Receipts", "SendStatus"),
     "aerobee.producer_client.transactions": ("Transaction",),
     "aerobee.runtime.call_context": ("request_scope",),

@@ -179,6 +179,14 @@ def _backups(one: Entry) -> None:
     one.tree["metadata"]["annotations"] |= STAYS
 
 
+def _volume_snapshots(one: Entry) -> None:
+    environment = (*JOB_POD, "containers", 0, "env")
+    for variable, value in (("KEEP", "keep"), ("SNAPSHOT_CLASS", "className")):
+        text = Text(f"{{{{ $.Values.volumeSnapshots.{value} | quote }}}}")
+        put(one.tree, (*environment, variable, "value"), text)
+    _upkeep(one)
+
+
 def _to_external_etcd(one: Entry) -> None:
     lines = [
         "{{- range $.Values.etcd.external.networks }}",
@@ -233,6 +241,15 @@ def _dashboard(one: Entry) -> None:
     one.tree["data"] = {"aerobee.json": Block('$.Files.Get "files/dashboard.json"')}
 
 
+def _snapshots_script(one: Entry) -> None:
+    one.tree["data"] = {"snapshots.py": Block('$.Files.Get "files/snapshots.txt"')}
+
+
+def _role_binding(one: Entry) -> None:
+    for subject in one.tree["subjects"]:
+        subject["namespace"] = Text("{{ $.Release.Namespace }}")
+
+
 def _rules(one: Entry) -> None:
     one.tree["spec"] = Nested('include "aerobee.rules" $')
 
@@ -251,10 +268,14 @@ FIELDS: tuple[tuple[str, str, Callable[[Entry], None]], ...] = (
     ("NetworkPolicy", "aerobee-nameserver", _to_external_etcd),
     ("PersistentVolumeClaim", "aerobee-backups", _backups),
     ("CronJob", "aerobee-etcd-", _upkeep),
+    ("CronJob", "aerobee-volume-snapshots", _volume_snapshots),
     ("Certificate", "", _certificate),
     ("ServiceMonitor", "", _labels_of_readers("serviceMonitor")),
     ("PrometheusRule", "", _labels_of_readers("prometheusRule")),
     ("PrometheusRule", "", _rules),
+    ("RoleBinding", "", _role_binding),
+    ("ConfigMap", "aerobee-volume-snapshots", _snapshots_script),
+    ("NetworkPolicy", "aerobee-volume-snapshots", _to_external_etcd),
     ("ConfigMap", "aerobee-dashboard", _labels_of_readers("dashboard")),
     ("ConfigMap", "aerobee-dashboard", _dashboard),
 )

@@ -25,6 +25,7 @@ from template_text import documents
 CHART = Path(__file__).resolve().parent / "aerobee"
 MONITORING = MANIFESTS.parent / "monitoring"
 MADE = "# Made by deploy/helm/generate.py from deploy/k8s, which says why: change it there.\n"
+SNAPSHOTS = MANIFESTS / "components" / "volume-snapshots" / "snapshots.py"
 RULES = MANIFESTS / "components" / "prometheus-rules" / "rules.yaml"
 
 
@@ -44,6 +45,7 @@ def files() -> dict[Path, str]:
     found = {
         CHART / "templates" / "_config.tpl": _configurations(),
         CHART / "files" / "dashboard.json": (MONITORING / "dashboard.json").read_text("utf-8"),
+        CHART / "files" / "snapshots.txt": SNAPSHOTS.read_text("utf-8"),
         CHART / "files" / "rules.yaml": RULES.read_text("utf-8").partition("\nspec:\n")[2],
     }
     entries = sorted(apply_values(everything(kustomize())), key=lambda one: one.file)

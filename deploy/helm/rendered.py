@@ -37,6 +37,7 @@ class Feature:
 FEATURES = (
     Feature("zones", "$.Values.zones.required"),
     Feature("etcd-upkeep", "$.Values.etcdUpkeep.enabled", "etcd-upkeep"),
+    Feature("volume-snapshots", "$.Values.volumeSnapshots.enabled", "volume-snapshots"),
     Feature("apply", "$.Values.apply.enabled", "apply"),
     Feature("etcd-tls", "$.Values.etcd.tls.enabled"),
     Feature("etcd-peer-tls", "$.Values.etcd.tls.peers"),

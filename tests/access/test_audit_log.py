@@ -183,6 +183,8 @@ def test_commands_check_and_show_it(up: Up, tmp_path: Path) -> None:
         ([data[0], *data[2:]], (), "line 2: lines 2 to 2 are missing before it"),
         ([data[0].replace(b"started", b"stopped"), *data[1:]], (), "line 1: it was changed"),
         (data, ("--key-file", str(other)), "was not given"),
+        ([], (), "the file is empty"),
+        ([*data[:-1], data[-1][:-30]], (), "the line has no end: it was cut off"),
     ):
         copy.write_bytes(b"".join(what))
         done = up.run("audit-log", "verify", str(copy), *arguments, expect=1)
@@ -190,6 +192,7 @@ def test_commands_check_and_show_it(up: Up, tmp_path: Path) -> None:
         assert done.stdout.splitlines()[-1].startswith("broken: ")
     (verdict,) = up.json("audit-log", "verify", str(path))
     assert (verdict["intact"], verdict["firstSequence"]) == (True, 1)
+    copy.write_bytes(b"".join(data))
     (verdict,) = up.json("audit-log", "verify", str(copy), "--key-file", str(other), expect=1)
     assert (verdict["intact"], verdict["findings"][0]["file"]) == (False, str(copy))
     assert (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from aerobee.access.policies import Decision, Policy
 from aerobee.access.records import decode_policy, encode_policy
-from aerobee.access.resources import ALL_ACTIONS, Action, Kind, Need, Pattern, topic_need
+from aerobee.access.resources import ALL_ACTIONS, SEEING, Action, Kind, Need, Pattern, topic_need
 from aerobee.access.rules import UserRules
 from aerobee.runtime.errors import InvalidArgument
 
@@ -96,6 +97,23 @@ def test_the_decision_is_that_of_the_model(
     else:
         assert ruling.rule in rules
         assert ruling.rule.decision is (Decision.ALLOW if ruling.is_allowed else Decision.DENY)
+
+
+TOPIC_NAMES = ["".join(letters) for size in range(1, 6) for letters in product("ab", repeat=size)]
+
+
+@given(st.lists(policies(), max_size=6), st.sampled_from(ADDRESSES))
+def test_what_shows_all_topics_needs_that_none_is_hidden(rules: list[Policy], source: str) -> None:
+    """No topic of any name is denied."""
+    user = UserRules([*rules, Policy.parse("someone", "Cluster:hive", "Get", "Allow")])
+    need = Need(Kind.CLUSTER, "hive", Action.GET)
+    hides = any(
+        user.decide(Need(Kind.TOPIC, name, SEEING), source).is_denied for name in TOPIC_NAMES
+    )
+    is_allowed = user.decide(need, source).is_allowed
+    found = user.decide(need._replace(shows_all_topics=True), source)
+    assert found.is_allowed is (is_allowed and not hides)
+    assert found.is_denied is not found.is_allowed
 
 
 @given(policies())

@@ -147,10 +147,10 @@ def test_nodes_doors_are_shut_for(up: Up, callers: dict[str, Credentials], who: 
     before = state_of(up)
     checked = set()
     for channel, path, method in doors(up):
-        if TABLE[path].who is Who.BROKERS:
+        if TABLE[path].who in (Who.BROKERS, Who.NODES):
             assert answer_of(channel, path, method, callers[who]) == "refused", path
             checked.add(path.rpartition("/")[2])
-    assert checked == {"Register", "Replicate", "AlterInSyncSet"}
+    assert checked == {"Register", "Replicate", "AlterInSyncSet", "Rings"}
     assert state_of(up) == before
 
 

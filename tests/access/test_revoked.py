@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ class Streams:
         call = broker_pb2_grpc.GroupServiceStub(self.broker).Membership(**self.said("Membership"))
         join = broker_pb2.Join(
             group="readers-own",
-            client_id="shop-1",
+            client_id=f"shop-{uuid.uuid4()}",  # an id belongs to its user while its session lasts
             session_timeout_ms=30_000,
             subscriptions=[broker_pb2.Subscription(topic="orders")],
         )

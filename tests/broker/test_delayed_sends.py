@@ -12,6 +12,7 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.store_format.delayed_records import TIMER_TOPIC, destination, timer_due_ms
+from aerobee.store_format.message_content import content_of
 from aerobee.store_format.recall_handle import RecallHandle
 from aerobee.store_format.record import Record, iterate_records
 from aerobee.store_format.record_encode import encode_batch
@@ -135,7 +136,7 @@ async def test_the_simplest_client_asks_by_properties_and_gets_a_recall_handle(
     timed = await send(TIMER_DELAY_MS="60500")
     (waiting,) = await pulled(broker, TIMER_TOPIC, 0)
     assert RecallHandle.decode(timed.recall_handle) == RecallHandle(
-        "t", "broker-a", timer_due_ms(waiting), timed.message_id
+        "t", "broker-a", timer_due_ms(waiting), timed.message_id, content_of(waiting)
     )
     assert waiting.unique_key == timed.message_id
     assert timed.queue_id == 1

@@ -21,6 +21,7 @@ from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable, To
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.grpcio_channel import build_channel
+from aerobee.runtime.loop_turns import LoopTurns
 from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.store_format.delay_levels import DelayLevels
 from aerobee.v1 import broker_pb2_grpc, common_pb2
@@ -71,6 +72,7 @@ async def served(
         make_topics=no_topics,
         clients=ClientTable(clock),
         expressions=CompiledExpressions(),
+        turns=LoopTurns(clock),
     )
     server = grpc.aio.server()
     broker_pb2_grpc.add_GroupServiceServicer_to_server(service, server)

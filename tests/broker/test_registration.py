@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 import pytest
 
-from aerobee.broker.cluster.registration import Registration, RegistrationConfig
+from aerobee.broker.cluster.registration import (
+    LEASES_OF_OTHERS,
+    Registration,
+    RegistrationConfig,
+)
 from aerobee.runtime import errors, own_protocol, rpc
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.retry import Backoff
@@ -250,15 +255,37 @@ async def test_an_owner_that_does_not_go_ends_the_wait_with_an_error(
         await asyncio.wait_for(asyncio.shield(task), 5)
 
 
-async def test_a_broker_that_was_succeeded_ends_at_once(
-    servers: list[ScriptedNameserver], run: Run, broker: Broker
+async def test_a_broker_that_was_succeeded_says_so_and_ends_when_no_former_lease_can_be_left(
+    servers: list[ScriptedNameserver],
+    run: Run,
+    broker: Broker,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    registration, task = await run(servers[0])
+    registration, task = await run(servers[0], duplicate_wait_ms=0)
     await until(lambda: registration.statistics().registered)
+    before = servers[0].streams
     servers[0].failure = errors.DuplicateBroker("a later process took over")
     broker.due.set()
+    began_s = time.monotonic()
     with pytest.raises(errors.DuplicateBroker):
-        await asyncio.wait_for(asyncio.shield(task), 1)
+        await task
+    assert time.monotonic() - began_s >= LEASES_OF_OTHERS * LEASE_MS / 1_000
+    assert servers[0].streams > before, "it did not ask again"
+    assert "a later process took over" in caplog.text
+
+
+async def test_a_registered_broker_outlasts_a_registration_that_a_restored_etcd_brings_back(
+    servers: list[ScriptedNameserver], run: Run, broker: Broker
+) -> None:
+    registration, task = await run(servers[0], duplicate_wait_ms=0)
+    await until(lambda: registration.statistics().registered)
+    servers[0].failure = errors.DuplicateBroker("already registered")
+    broker.due.set()
+    before = servers[0].streams
+    await until(lambda: servers[0].streams > before or task.done())
+    servers[0].failure = None
+    await until(lambda: registration.statistics().registered or task.done())
+    assert not task.done()
 
 
 async def test_a_log_that_no_nameserver_registers_is_told_of_and_the_broker_asks_again(

@@ -107,15 +107,28 @@ def _change(field: str, before: object, after: object) -> dict[str, object]:
 
 def test_a_wish_that_cannot_be_fulfilled_changes_nothing(cluster: Up) -> None:
     cluster.run("topic", "create", "wide", "--queues", "4", "--if-missing")
-    wished = {"topics": [{"name": "new"}, {"name": "wide", "queues": 2}]}
+    wished = {"topics": [{"name": "new"}, {"name": "wide", "type": "FIFO"}]}
     for flag in ("--yes", "--dry-run"):
         said, error = applied(cluster, wished, flag, expect=4)
-        assert "cannot change topic wide: it has 4 queues, which can grow but not shrink" in said
+        assert "cannot change topic wide: its type is NORMAL, not FIFO" in said
         assert error.endswith("1 change cannot be made, and nothing was changed\n")
     assert "new" not in topics(cluster)
     _, error = applied(cluster, {"topics": [{"name": "new", "queus": 1}]}, "--yes", expect=2)
     assert "-:1: error: unknown key 'queus' of a topic; did you mean 'queues'?" in error
     assert "new" not in topics(cluster)
+
+
+def test_queues_that_were_added_by_hand_are_told_and_the_rest_is_applied(cluster: Up) -> None:
+    cluster.run("topic", "create", "grown", "--queues", "4", "--if-missing")
+    wished = {"topics": [{"name": "grown", "queues": 2}, {"name": "beside", "queues": 1}]}
+    applied(cluster, wished, "--dry-run", expect=1)
+    said, _ = applied(cluster, wished, "--yes")
+    assert "differs topic grown: it has 4 queues, and the file says 2" in said
+    assert topics(cluster)["beside"]["queues"] == 1
+    out, _ = applied(cluster, wished, "--yes", "--json")
+    assert [each["name"] for each in json.loads(out)["drift"]] == ["grown"]
+    # A file that is not what there is does not pass for it.
+    applied(cluster, wished, "--dry-run", expect=1)
 
 
 def test_a_failure_on_the_way_says_what_was_done_and_what_not(cluster: Up) -> None:

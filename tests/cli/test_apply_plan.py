@@ -90,10 +90,17 @@ def test_what_is_not_refused_is_reached_and_a_second_run_changes_nothing(
     second = plan(wish, after, removed=to_remove(wish, after) if prune else [])
     assert second.steps == ()
     assert second.refused == first.refused
+    assert second.drift == first.drift
     refused = {each.key for each in first.refused}
+    grown = {each.key for each in first.drift}
     for key, fields in wish.things.items():
-        if key not in refused:
-            assert {name: after.things[key].get(name) for name in fields} == fields
+        if key in refused:
+            continue
+        got = {name: after.things[key].get(name) for name in fields}
+        if key in grown:
+            assert got["queues"] > fields["queues"]  # type: ignore[operator]
+            got["queues"] = fields["queues"]
+        assert got == fields
     assert first.unchanged + len(refused) + len(first.steps) - len(removed) == len(wish.things)
 
 
@@ -144,7 +151,6 @@ HAVE: Fields = {"queues": 4, "type": "NORMAL", "permission": "rw", "ordered": Fa
 @pytest.mark.parametrize(
     ("key", "fields", "why"),
     [
-        (TOPIC, {"queues": 2}, "it has 4 queues, which can grow but not shrink to 2"),
         (TOPIC, {"type": "FIFO"}, "its type is NORMAL, not FIFO"),
         (
             Key(Kind.POLICY, ("bob", "*")),
@@ -161,6 +167,24 @@ def test_what_a_cluster_cannot_do_is_refused_before_anything_is_done(
     (refusal,) = plan(wish, State({TOPIC: HAVE}, frozenset({"ann"}))).refused
     assert refusal.key == key
     assert refusal.why.startswith(why)
+
+
+def test_queues_that_were_added_by_hand_are_told_and_keep_nothing_else_from_being_done() -> None:
+    policy = Key(Kind.POLICY, ("ann", "*"))
+    wish = Wish({TOPIC: {"queues": 2, "permission": "r"}, policy: {"actions": "Sub"}})
+    made = plan(wish, State({TOPIC: HAVE}, frozenset({"ann"})))
+    (drift,) = made.drift
+    assert drift.key == TOPIC
+    assert drift.why.startswith("it has 4 queues, and the file says 2; queues are never taken")
+    assert made.refused == ()
+    assert made.differs
+    assert [(step.key, [each.field for each in step.changes]) for step in made.steps] == [
+        (TOPIC, ["permission"]),
+        (policy, ["actions"]),
+    ]
+    assert "queues" not in made.steps[0].wanted
+    alone = plan(Wish({TOPIC: {"queues": 2}}), State({TOPIC: HAVE}))
+    assert (alone.steps, alone.unchanged, len(alone.drift)) == ((), 1, 1)
 
 
 def test_a_topic_with_unread_messages_is_not_pruned() -> None:

@@ -103,12 +103,12 @@ def test_default_ports_are_the_documented_ones() -> None:
     ports = default_ports(brokers=3, nameserver=8081, broker_first=10911, etcd=2379)
     assert ports.brokers == ((10911,), (10921,), (10931,))
     assert ports.named()["the nameserver"] == 8081
-    assert (ports.etcd_client, ports.etcd_peer) == (2379, 2380)
+    assert ports.etcd_client == 2379
 
 
 def test_free_ports_are_distinct_and_free() -> None:
     ports = free_ports(brokers=4, chance=random.Random(7))
-    assert len(set(ports.named().values())) == 7
+    assert len(set(ports.named().values())) == 6
     check_free(ports)
 
 
@@ -171,7 +171,7 @@ def test_clients_outside_have_ports_of_their_own_and_metrics_too(tmp_path: Path)
         with_outside=True,
         metrics_first=9464,
     )
-    assert len(set(ports.named().values())) == len(ports.named()) == 2 + 3 * 11
+    assert len(set(ports.named().values())) == len(ports.named()) == 1 + 3 * 11
     plan = ClusterPlan(data=tmp_path, cluster="c", ports=ports, outside_host="example.net")
     broker = " ".join(broker_child(plan, Replica("broker-b", 4)).argv)
     assert "--listen 127.0.0.1:10925 --nameservers" in broker
@@ -226,7 +226,6 @@ def test_a_port_in_use_is_named_with_its_purpose() -> None:
         ports = Ports(
             nameserver=taken,
             etcd_client=free.etcd_client,
-            etcd_peer=free.etcd_peer,
             brokers=free.brokers,
         )
         with pytest.raises(EnvironmentFailure, match=rf"port {taken} \(the nameserver\) is in use"):
@@ -297,7 +296,7 @@ def test_replicas_share_their_group_and_nothing_else(tmp_path: Path) -> None:
     assert (flags["--broker-name"], flags["--broker-id"]) == ("broker-b", "2")
     assert flags["--listen"] == "127.0.0.1:1923"
     assert flags["--store-root"] == str(tmp_path / "brokers" / "broker-b-2")
-    assert len(set(plan.ports.named().values())) == 9
+    assert len(set(plan.ports.named().values())) == 8
 
 
 async def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import base64
 import json
 
 import pytest
+from click.testing import CliRunner
 
+from aerobee.cli.__main__ import main
 from aerobee.cli.message_lines import LineDefaults, message_of_json, message_of_text
 from aerobee.client_core.schedule import Schedule
 from aerobee.runtime.errors import MessageIllegal
@@ -82,3 +84,29 @@ def test_a_binary_body_comes_as_base64() -> None:
 def test_a_line_that_is_no_message_is_refused(line: bytes) -> None:
     with pytest.raises(MessageIllegal):
         message_of_json(line, PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"body":"x","propertys":{"a":"1"}}', "unknown field 'propertys'.*properties"),
+        ('{"body":"x","body":"y"}', "'body' twice"),
+        ('{"body":"x","properties":{"a":"1","a":"2"}}', "'a' twice"),
+    ],
+)
+def test_a_field_that_would_be_dropped_is_refused_by_name(line: str, said: str) -> None:
+    with pytest.raises(MessageIllegal, match=said):
+        message_of_json(line.encode(), PLAIN)
+
+
+def test_fields_of_a_stored_message_are_taken_and_mean_nothing() -> None:
+    stored = {"topic": "o", "broker": "b", "queue": 1, "offset": 2, "messageId": "m"}
+    stored |= {"offsetMessageId": "n", "bornMs": 3, "storedMs": 4, "reconsumeTimes": 5}
+    message = message_of_json(json.dumps({"body": "x", **stored}).encode(), PLAIN)
+    assert (message.topic, message.body) == ("t", b"x")
+
+
+def test_a_property_that_is_given_twice_is_refused_by_name() -> None:
+    given = ["produce", "t", "--property", "a=1", "--property", "a=2"]
+    refused = CliRunner().invoke(main, given)
+    assert (refused.exit_code, "gives 'a' twice" in refused.stderr) == (2, True)

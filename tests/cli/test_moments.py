@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import time
+from collections.abc import Iterator
 from datetime import datetime
 
 import pytest
@@ -14,6 +17,7 @@ from aerobee.cli.moments import (
     parse_patience_ms,
     parse_time_ms,
     timestamp_text,
+    without_milliseconds,
 )
 
 NOW_MS = 1_767_225_600_000
@@ -59,7 +63,41 @@ def test_a_timestamp_is_shown_in_the_form_that_is_read() -> None:
     shown = timestamp_text(1_767_225_600_123)
     assert parse_moment(shown, now_ms=NOW_MS).timestamp_ms == 1_767_225_600_123
     assert timestamp_text(0) == "-"
-    assert "+" not in shown
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "second"),
+    [
+        ("2027-03-28T02:30", "2027-03-28T01:30:00+01:00", "2027-03-28T03:30:00+02:00"),
+        ("2027-10-31T02:30", "2027-10-31T02:30:00+02:00", "2027-10-31T02:30:00+01:00"),
+    ],
+)
+@pytest.mark.usefixtures("berlin")
+def test_a_local_time_in_the_hour_when_clocks_change_is_refused_with_both_choices(
+    text: str, first: str, second: str
+) -> None:
+    for parse in (parse_time_ms, lambda said: parse_moment(said, now_ms=NOW_MS)):
+        with pytest.raises(ValueError, match=re.escape(f"write {first} or {second}")):
+            parse(text)
+    assert parse_time_ms(second) - parse_time_ms(first) == 3_600_000
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_printed_time_given_back_is_the_same_moment_also_when_clocks_are_set_back() -> None:
+    first = parse_time_ms("2027-10-31T02:30+02:00")
+    for moment_ms in (first, first + 3_600_000, first + 386):
+        assert parse_time_ms(timestamp_text(moment_ms)) == moment_ms
+    assert timestamp_text(first) == "2027-10-31 02:30:00.000+02:00"
+    assert without_milliseconds(timestamp_text(first)) == "2027-10-31 02:30:00+02:00"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import ipaddress
 import os
 import shutil
 import signal
+import socket
+import ssl
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 from cryptography import x509
 
 from aerobee.cli.local_cluster.certificates import make_certificates
-from aerobee.cli.local_cluster.plan import LocalTls
+from aerobee.cli.local_cluster.plan import EtcdTls, LocalTls
 from aerobee.client_core import AerobeeError, Message, TlsConfig
 from aerobee.producer_client import Producer, ProducerConfig
 from aerobee.runtime.clock import SystemClock
@@ -127,6 +129,53 @@ def replace_file(path: Path, content: bytes) -> None:
     beside.write_bytes(content)
     beside.chmod(0o600)
     beside.replace(path)
+
+
+def test_only_the_nameservers_certificate_opens_etcd_which_has_one_port(tmp_path: Path) -> None:
+    """A user's certificate is of the nodes' authority: with it a user could write to etcd, and
+    give itself every right."""
+    with running(tmp_path, "--tls", "--access") as up:
+        etcd, tls = EtcdTls(up.data / "tls"), LocalTls(up.data / "tls")
+        address = up.document()["etcd"]
+        assert "etcdserver" in version(address, etcd.ca, etcd.client_certificate, etcd.client_key)
+        for certificate, key in (
+            (tls.client_certificate, tls.client_key),
+            (tls.certificate, tls.key),
+        ):
+            with pytest.raises(ssl.SSLError):
+                version(address, etcd.ca, certificate, key)
+        with pytest.raises(ssl.SSLError):
+            version(address, etcd.ca, None, None)
+        assert listening_ports(up.document()["pids"]["etcd"]) == {int(address.rpartition(":")[2])}
+        socket_file = up.data / "etcd-peer" / "peer:0"
+        assert socket_file.is_socket()
+        assert not socket_file.parent.stat().st_mode & 0o077
+
+
+def version(address: str, ca: Path, certificate: Path | None, key: Path | None) -> str:
+    """What etcd says to a certificate. Raises ssl.SSLError if it does not accept it."""
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context(cafile=ca)
+    if certificate is not None:
+        context.load_cert_chain(certificate, key)
+    with (
+        socket.create_connection((host, int(port)), 10) as plain,
+        context.wrap_socket(plain, server_hostname=host) as stream,
+    ):
+        stream.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        return stream.recv(10_000).decode()
+
+
+def listening_ports(pid: int) -> set[int]:
+    """Of TCP, of one process."""
+    inodes = {os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()}
+    rows = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+    ]
+    listening = [row for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
+    return {int(row[1].rpartition(":")[2], 16) for row in listening}
 
 
 def test_the_nodes_certificate_names_the_hosts_that_clients_elsewhere_know(tmp_path: Path) -> None:

@@ -109,6 +109,22 @@ async def test_a_script_asks_without_an_event_loop(served: ClusterConnection) ->
 
     def script() -> list[str]:
         with BlockingAdminClient(address, served.cluster) as admin:
-            return [each.name for each in admin.call(lambda admin: admin.topics.list())]
+            admin.topics.create("script", queues=1)
+            assert admin.call(lambda admin: admin.topics.get("script")).queues == 1
+            assert list(admin.dead_letters.find("readers")) == []
+            with pytest.raises(errors.TopicNotFound):
+                admin.topics.get("no such topic")
+            return [each.name for each in admin.topics.list()]
 
-    assert "orders" in await asyncio.to_thread(script)
+    assert {"orders", "script"} <= {*await asyncio.to_thread(script)}
+
+
+async def test_a_topic_may_be_created_by_all_who_need_it(served: ClusterConnection) -> None:
+    (address,) = served.nameservers.addresses
+    async with AdminClient(address, served.cluster) as admin:
+        made = await admin.topics.create("shared", queues=2, exist_ok=True)
+        assert await admin.topics.create("shared", queues=5, exist_ok=True) == made
+        with pytest.raises(errors.TopicExists):
+            await admin.topics.create("shared")
+        with pytest.raises(errors.IllegalName):
+            await admin.topics.create("a b", exist_ok=True)

@@ -112,6 +112,19 @@ async def test_a_key_is_looked_for_on_every_broker_of_the_topic(two: TwoBrokers)
     assert (await messages.by_key("bills", "k")).messages == ()
 
 
+async def test_more_messages_of_one_key_and_one_time_than_an_answer_holds_are_all_found(
+    two: TwoBrokers,
+) -> None:
+    messages = Messages(two.connection)
+    for number in range(150):
+        await two.send_record(NAMES[number // 140], b"%d" % number, KEYS="burst")
+    found = await messages.by_key("orders", "burst", max_messages=1_000)
+    assert sorted(int(body) for body in bodies(found.messages)) == list(range(150))
+    assert not found.more
+    some = await messages.by_key("orders", "burst", max_messages=100)
+    assert (bodies(some.messages), some.more) == (bodies(found.messages[:100]), True)
+
+
 async def test_a_unique_key_leads_to_its_message(two: TwoBrokers) -> None:
     messages = Messages(two.connection)
     await two.send_record("broker-b", b"body", UNIQ_KEY="C0A8000B30393764D8BE2A139A000007")

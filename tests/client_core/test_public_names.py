@@ -110,6 +110,21 @@ def test_errors_are_those_that_python_programs_catch() -> None:
         assert kind.__module__ == "aerobee.errors", "tracebacks show where to import it from"
 
 
-def test_blocking_administration_says_how_its_parts_are_asked() -> None:
-    with pytest.raises(AttributeError, match=r"admin\.call\(lambda admin: admin\.topics"):
-        _ = aerobee.BlockingAdminClient().topics  # type: ignore[attr-defined]
+async def test_blocking_administration_has_all_parts_with_all_their_calls() -> None:
+    def calls(client: object) -> dict[str, dict[str, str | None]]:
+        return {
+            name: {
+                call: getattr(part, call).__doc__ for call in dir(part) if not call.startswith("_")
+            }
+            for name, part in vars(client).items()
+            if not name.startswith("_")
+        }
+
+    asynchronous = calls(aerobee.AdminClient("127.0.0.1:1"))
+    assert len(asynchronous) > 10
+    assert calls(aerobee.BlockingAdminClient("127.0.0.1:1")) == asynchronous
+
+
+def test_blocking_administration_says_how_else_something_is_asked() -> None:
+    with pytest.raises(AttributeError, match=r"admin\.call\(lambda admin: admin\.connection"):
+        _ = aerobee.BlockingAdminClient().connection  # type: ignore[attr-defined]

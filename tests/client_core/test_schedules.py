@@ -190,3 +190,21 @@ async def test_what_is_no_handle_of_this_cluster_is_refused(cluster: Cluster) ->
         request = broker_pb2.RecallScheduledRequest(recall_handle=handle)
         with pytest.raises(errors.InvalidArgument, match=reason):
             await cluster.connection.channels.call(address, RECALL_SCHEDULED, request)
+
+
+async def test_a_producer_recalls_what_it_sent_by_its_receipt_or_its_handle(
+    cluster: Cluster,
+) -> None:
+    sent = [await cluster.send(b"%d" % number, delay=HOUR) for number in range(3)]
+    await cluster.producer.recall(sent[0])
+    await cluster.producer.recall(sent[1].recall_handle)
+    assert [each.message_id for each in (await cluster.schedules.list()).messages] == [
+        sent[2].message_id
+    ]
+    with pytest.raises(errors.MessageNotFound):
+        await cluster.producer.recall(sent[0])
+    now = await cluster.send(b"now")
+    with pytest.raises(errors.InvalidArgument, match="nothing to recall"):
+        await cluster.producer.recall(now)
+    with pytest.raises(errors.InvalidArgument):
+        await cluster.producer.recall("no handle")

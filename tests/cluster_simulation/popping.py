@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +35,7 @@ from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.receiving.renewal import RenewalRules
 from aerobee.runtime.errors import NotMaster, NotWritable, ReplicaBehind, StoreFailed
+from aerobee.runtime.loop_turns import LoopTurns
 from aerobee.store_format.consume_queue_entry import pack_entry
 from aerobee.store_format.dead_letter_fields import retry_topic
 from tests.cluster_simulation.log import Record
@@ -326,6 +327,8 @@ class _ReadPool:
 
     def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
+        self.loop_turns = LoopTurns(waiting.clock)
+        self.judging = nullcontext()
 
     def spares_sends(self) -> bool:
         return False

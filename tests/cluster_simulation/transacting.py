@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from aerobee.broker.duties import Stretch
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.reading.message_lookup import KeyQuery
 from aerobee.broker.sending.guard import Guard
@@ -25,8 +26,10 @@ from aerobee.broker.transactions.questions import Question
 from aerobee.broker.transactions.wired import Transactions
 from aerobee.runtime.errors import NotMaster, NotWritable
 from aerobee.store_format.delayed_records import HALF_TOPIC
+from aerobee.store_format.message_content import content_digest
 from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.properties import PropertyName, encode_properties
+from aerobee.store_format.record_encode import body_crc
 from aerobee.store_format.transaction_records import ASIDE_TOPIC, OP_TOPIC, Outcome, half_properties
 from tests.cluster_simulation.log import Record
 from tests.cluster_simulation.popping import OffsetJournal, QueueCoordinator, StoreQueues
@@ -76,9 +79,9 @@ class SimulatedTransactions(Transactions):
         if isinstance(record.queue_id, tuple):
             self.follower.on_grown([record.queue_id])
 
-    async def _finish_newest(self) -> bool:
+    async def _finish_newest(self, stretch: Stretch) -> bool:
         variant = self._broker.world.variant
-        was_missing = variant.finishes_commits and await super()._finish_newest()
+        was_missing = variant.finishes_commits and await super()._finish_newest(stretch)
         return was_missing and variant.knows_what_it_finished
 
     # ------------------------------------------------------------------------------ clients
@@ -88,14 +91,16 @@ class SimulatedTransactions(Transactions):
         name = name_of(number)
         if self._broker.world.variant.knows_before_it_takes:
             self.known.check_takes()
-        placed = self.known.standing(*name)
+        data = encode_properties({PropertyName.UNIQ_KEY: name.transaction_id})
+        content = content_digest(body_crc(b"%d" % number), data)
+        transaction_id, placed = self.known.standing(*name, content)
+        assert transaction_id == name.transaction_id, "nobody else has its id"
         if placed is None:
-            data = encode_properties({PropertyName.UNIQ_KEY: name.transaction_id})
             properties = half_properties(data, topic=SAGAS, queue_id=number % QUEUE_COUNT)
             waiting = self._waiting
             stored = waiting.store(HALF_TOPIC, HALF_QUEUE, b"%d" % number, properties=properties)
             placed = Appended(stored.base_queue_offset, 0, stored.end, 0)
-            self.known.stored(*name, placed)
+            self.known.stored(*name, content, placed)
         return await self._waiting.confirmed.wait(placed.end, float("inf"))
 
     async def end_by(self, number: int, outcome: Outcome, *, by_operator: bool) -> Outcome:

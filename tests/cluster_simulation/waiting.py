@@ -43,6 +43,7 @@ from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.state import TimerJournalState, file_reader
 from aerobee.broker.timers.term import TimerTerm, TimerTerms
 from aerobee.runtime.errors import NotMaster, NotWritable
+from aerobee.runtime.loop_turns import LoopTurns
 from aerobee.runtime.waiting import Turns
 from aerobee.store_format.batch import BatchLimits, check_batch, number_batch
 from aerobee.store_format.delay_levels import DelayLevels
@@ -95,7 +96,14 @@ class Waiting:
         self.confirmed = EndWaiters(broker.confirmed_end, on_deadline_set=lambda s: None)
         self.state = self._open_state()
         self.feeder = self._make_feeder()
-        self.finder = Finder(self.feeder, self._as_any(), self._as_any(), self.progress, Turns())
+        self.finder = Finder(
+            self.feeder,
+            self._as_any(),
+            self._as_any(),
+            self.progress,
+            LoopTurns(clock),
+            Turns(),
+        )
         topics = TopicTable({name: TopicConfig(name=name) for name in (FLIGHTS, ORDERS)})
         self.mover = Mover(
             self.feeder,

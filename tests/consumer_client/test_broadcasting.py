@@ -11,7 +11,7 @@ from aerobee.consumer_client import (
     PushConsumer,
     ReceivedMessage,
 )
-from aerobee.consumer_client.local_offsets import decode_offsets, encode_offsets
+from aerobee.consumer_client.local_offsets import LocalOffsets, decode_offsets, encode_offsets
 from aerobee.runtime import errors
 from tests.support.own_topic import OwnTopic
 from tests.support.waiting import until
@@ -49,7 +49,8 @@ async def test_every_member_gets_everything_and_goes_on_where_it_was(
         assert {member.client_id for member in description.members} == {"one", "two"}
         assert all(member.broadcasting for member in description.members)
     path = tmp_path / "one" / own.group_name / "offsets.json"
-    assert decode_offsets(path.read_bytes()) == {own.queue(queue_id): 5 for queue_id in range(4)}
+    offsets = decode_offsets(path.read_bytes()).offsets
+    assert offsets == {own.queue(queue_id): 5 for queue_id in range(4)}
     assert await own.offsets() == {}
     await own.store([b"new"], 2)
     again = Collector()
@@ -61,7 +62,7 @@ async def test_a_file_that_apaches_client_left_is_taken_up(own: OwnTopic, tmp_pa
     await own.store([b"m%d" % number for number in range(6)])
     path = tmp_path / "host@DEFAULT" / own.group_name / "offsets.json"
     path.parent.mkdir(parents=True)
-    path.write_bytes(encode_offsets({own.queue(): 4}))
+    path.write_bytes(encode_offsets(LocalOffsets({own.queue(): 4})))
     seen = Collector()
     async with broadcaster(own, tmp_path, seen):
         await until(lambda: seen.bodies == [b"m4", b"m5"])
@@ -93,5 +94,5 @@ async def test_a_pull_consumer_can_broadcast_too(own: OwnTopic, tmp_path: Path) 
     async with consumer:
         assert len(await consumer.poll(timeout=5)) == 3
         await consumer.commit()
-    offsets = decode_offsets((tmp_path / "puller" / own.group_name / "offsets.json").read_bytes())
-    assert offsets[own.queue(1)] == 3
+    path = tmp_path / "puller" / own.group_name / "offsets.json"
+    assert decode_offsets(path.read_bytes()).offsets[own.queue(1)] == 3

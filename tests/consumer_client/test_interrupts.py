@@ -15,6 +15,8 @@ from tests.support.real_brokers import RealCluster
 from tests.support.waiting import PATIENCE_S
 
 PROGRAM = Path(__file__).with_name("interrupted_consumer.py")
+ENTRY_SCRIPT = ("sh", "-c", "trap 'kill -TERM $P' TERM; \"$@\" & P=$!; wait $P; wait $P", "sh")
+"""As that of a container. A shell lets what it starts with `&` ignore SIGINT."""
 
 
 async def interrupted(
@@ -23,10 +25,13 @@ async def interrupted(
     folder: Path,
     last: str,
     number: signal.Signals | None = signal.SIGINT,
+    *,
+    started_by: tuple[str, ...] = (),
 ) -> tuple[int, str, str]:
     """Exit code, output and errors of a program that got a signal, if any, once it had said
     `last`."""
     process = await asyncio.create_subprocess_exec(
+        *started_by,
         sys.executable,
         str(PROGRAM),
         how,
@@ -81,6 +86,18 @@ async def test_run_ends_in_order_with_each_signal(
 ) -> None:
     await cluster.send("single", 0, [b"quick", b"slow"])
     ended = await interrupted(how, cluster.address, tmp_path, "slow", number)
+    assert ended == (0, "starting\nquick\nslow\nstopped\n", "")
+    assert (await cluster.committed("g"))["single", 0] == 1
+
+
+@pytest.mark.parametrize("how", ["push", "coroutine"])
+async def test_run_ends_in_order_where_a_script_started_it_in_the_background(
+    how: str, cluster: RealCluster, tmp_path: Path
+) -> None:
+    await cluster.send("single", 0, [b"quick", b"slow"])
+    ended = await interrupted(
+        how, cluster.address, tmp_path, "slow", signal.SIGTERM, started_by=ENTRY_SCRIPT
+    )
     assert ended == (0, "starting\nquick\nslow\nstopped\n", "")
     assert (await cluster.committed("g"))["single", 0] == 1
 

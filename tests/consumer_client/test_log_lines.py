@@ -4,13 +4,17 @@ configured."""
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client import (
     ConsumerConfig,
     Exhausted,
@@ -18,6 +22,9 @@ from aerobee.consumer_client import (
     ReceivedMessage,
     RetryPolicy,
 )
+from aerobee.consumer_client.failure_log import FailureLog
+from aerobee.consumer_client.push_queue import PushQueue
+from aerobee.runtime.clock import ManualClock
 from tests.support.own_topic import OwnTopic
 from tests.support.real_brokers import RealCluster
 from tests.support.waiting import until
@@ -122,3 +129,60 @@ async def test_a_listener_that_blocks_the_loop_is_named_as_the_reason_of_what_fo
         await until(lambda: bool(lines()))
     assert f"group={own.group_name} " in lines()[0]
     assert "plain function, which runs in a thread" in lines()[0]
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "hours", "lines_max"),
+    [(0.2, 1, 60 + 10), (60.0, 1, 60 + 1)],
+    ids=["a short pause", "a minute"],
+)
+def test_a_message_that_fails_in_its_place_has_a_line_a_minute_at_most_that_counts_the_others(
+    delay_s: float, hours: int, lines_max: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    failures = FailureLog(logging.getLogger("test"), "billing", clock)
+    queue = SimpleNamespace(assignment=SimpleNamespace(queue=MessageQueue("orders", "broker-a", 0)))
+    message = SimpleNamespace(reconsume_times=0, origin_topic="orders", message_id="7")
+    entries: Any = [(5, 100, message)]
+
+    def fail() -> None:
+        owned = cast(PushQueue, queue)
+        line = failures.line("failed", logging.WARNING, owned, entries, None, "no", repeats=True)
+        line.complete("again")
+
+    count = round(hours * 3_600 / delay_s)
+    for _ in range(count):
+        fail()
+        clock.advance_ms(round(delay_s * 1_000))
+    lines = caplog.messages
+    assert len(lines) <= lines_max
+    counted = sum(
+        int(each) for line in lines for each in re.findall(r"unlogged_failures=(\d+)", line)
+    )
+    assert counted + len(lines) == pytest.approx(count, abs=60 / delay_s)
+    failures.forget(queue.assignment.queue, 5)
+    fail()
+    assert len(caplog.messages) == len(lines) + 1, "a new failure has its line at once"
+
+
+@ONE_QUEUE
+async def test_a_consumers_life_is_in_the_log_at_info(
+    own: OwnTopic, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    def life(client: PushConsumer) -> list[str]:
+        lines = [line for line in caplog.messages if f"group={own.group_name}" in line]
+        assert lines[-1].startswith("consumer stopped") is client.is_stopping
+        return [line.split(" group=")[0] for line in lines]
+
+    first = own.push(lambda messages: None, run_in_thread=False, offsets_folder=tmp_path)
+    async with first:
+        await until(lambda: any("queue gained" in line for line in caplog.messages))
+        assert sorted(life(first)) == ["consumer started", "joined group", "queue gained"]
+        (gained,) = [line for line in caplog.messages if line.startswith("queue gained")]
+        assert f"queue={own.topic}@broker-a:0 offset=0" in gained
+    assert life(first)[3:] == ["consumer stopping", "queue given up", "consumer stopped"]
+    (given,) = [line for line in caplog.messages if line.startswith("queue given up")]
+    assert 'reason="the consumer closes"' in given
+    assert not [line for line in caplog.messages if "%RETRY%" in line]

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from aerobee.client_core import MessageQueue
 from aerobee.consumer_client.committing import Commit
-from aerobee.consumer_client.local_offsets import FileOffsetStore, decode_offsets, encode_offsets
+from aerobee.consumer_client.local_offsets import (
+    FileOffsetStore,
+    LocalOffsets,
+    decode_offsets,
+    encode_offsets,
+)
 from aerobee.runtime import errors
 
 Q0 = MessageQueue("TopicA", "broker-a", 0)
@@ -33,23 +38,23 @@ names = st.text(min_size=1, max_size=20)
 
 
 def test_apaches_file_is_read() -> None:
-    assert decode_offsets(WRITTEN_BY_APACHE) == {Q0: 128, Q1: 7}
+    assert decode_offsets(WRITTEN_BY_APACHE).offsets == {Q0: 128, Q1: 7}
 
 
 def test_ours_is_byte_for_byte_apaches() -> None:
-    assert encode_offsets({Q1: 7, Q0: 128}) == WRITTEN_BY_APACHE
+    assert encode_offsets(LocalOffsets({Q1: 7, Q0: 128})) == WRITTEN_BY_APACHE
 
 
 def test_keys_quoted_by_stricter_writers_are_read() -> None:
     quoted = (
         rb'{"offsetTable":{"{\"brokerName\":\"broker-a\",\"queueId\":0,\"topic\":\"TopicA\"}":5}}'
     )
-    assert decode_offsets(quoted) == {Q0: 5}
+    assert decode_offsets(quoted).offsets == {Q0: 5}
 
 
 @given(st.dictionaries(st.builds(MessageQueue, names, names, st.integers(0, 99)), st.integers(0)))
 def test_what_is_written_is_read(offsets: dict[MessageQueue, int]) -> None:
-    assert decode_offsets(encode_offsets(offsets)) == offsets
+    assert decode_offsets(encode_offsets(LocalOffsets(offsets))).offsets == offsets
 
 
 @pytest.mark.parametrize(
@@ -59,6 +64,8 @@ def test_what_is_written_is_read(offsets: dict[MessageQueue, int]) -> None:
         b"[]",
         b"{",
         b'{"offsetTable":[]}',
+        b'{"offsetTable":{},"deletedTopics":[]}',
+        b'{"offsetTable":{},"deletedTopics":{"t":"1"}}',
         b'{"offsetTable":{{"topic":"t"}:1}}',
         b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:"1"}}',
     ],
@@ -74,9 +81,9 @@ async def test_offsets_survive_in_apaches_place(tmp_path: Path) -> None:
     assert await store.commit([Commit(Q0, 5, 0), Commit(Q1, 6, 0)]) == {}
     assert await store.commit([Commit(Q0, 9, 0)]) == {}
     assert store.path == tmp_path / "host@DEFAULT" / "g" / "offsets.json"
-    assert decode_offsets(store.path.read_bytes()) == {Q0: 9, Q1: 6}
+    assert decode_offsets(store.path.read_bytes()).offsets == {Q0: 9, Q1: 6}
     backup = store.path.with_name("offsets.json.bak")
-    assert decode_offsets(backup.read_bytes()) == {Q0: 5, Q1: 6}
+    assert decode_offsets(backup.read_bytes()).offsets == {Q0: 5, Q1: 6}
     again = FileOffsetStore("host@DEFAULT", "g", folder=tmp_path)
     assert await again.read([Q0, Q1]) == {Q0: 9, Q1: 6}
     made = [store.path, backup, store.path.parent, store.path.parent.parent]
@@ -97,9 +104,9 @@ async def test_the_backup_answers_when_the_file_is_missing_empty_or_damaged(tmp_
         assert await again.read([Q0]) == {Q0: 5}
         # The damage does not push out the good backup.
         assert await again.commit([Commit(Q0, 8, 0)]) == {}
-        assert decode_offsets(store.path.read_bytes()) == {Q0: 8}
+        assert decode_offsets(store.path.read_bytes()).offsets == {Q0: 8}
         backup = store.path.with_name("offsets.json.bak")
-        assert decode_offsets(backup.read_bytes()) == {Q0: 5}
+        assert decode_offsets(backup.read_bytes()).offsets == {Q0: 5}
 
 
 async def test_damage_without_a_backup_is_an_error_and_is_not_overwritten(tmp_path: Path) -> None:
@@ -124,3 +131,35 @@ async def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -
 def test_names_that_would_leave_the_folder_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidArgument):
         FileOffsetStore(name, "g", folder=tmp_path)
+
+
+async def test_offsets_of_a_deleted_topic_are_not_those_of_the_next_one(tmp_path: Path) -> None:
+    deleted_at_ms = 0
+
+    def store() -> FileOffsetStore:
+        return FileOffsetStore("c", "g", folder=tmp_path, deleted_at_ms=lambda _: deleted_at_ms)
+
+    first = store()
+    await first.read([Q0])
+    await first.commit([Commit(Q0, 50, 0), Commit(Q1, 60, 0)])
+    deleted_at_ms = 1_000
+    # What the old topic's reader still had to commit is its own.
+    await first.commit([Commit(Q0, 51, 0)])
+    for _ in range(2):
+        assert await store().read([Q0, Q1]) == {Q0: 0, Q1: 0}
+    again = store()
+    assert await again.read([Q0]) == {Q0: 0}
+    await again.commit([Commit(Q0, 7, 0)])
+    assert await store().read([Q0, Q1]) == {Q0: 7, Q1: 0}
+    # Nameservers forget deletions after a long time.
+    deleted_at_ms = 0
+    assert await store().read([Q0]) == {Q0: 7}
+
+
+async def test_offsets_that_another_client_wrote_count_for_the_topic_there_is(
+    tmp_path: Path,
+) -> None:
+    store = FileOffsetStore("c", "g", folder=tmp_path, deleted_at_ms=lambda _: 1_000)
+    store.path.parent.mkdir(parents=True)
+    store.path.write_bytes(WRITTEN_BY_APACHE)
+    assert await store.read([Q0, Q1]) == {Q0: 128, Q1: 7}

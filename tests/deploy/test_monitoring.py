@@ -5,18 +5,22 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from grpc_health.v1 import health_pb2
 
 from aerobee.broker.observe.stats import OWN_REFUSALS
 from aerobee.offset_audit.outputs import prometheus
 from aerobee.runtime.metrics.rpc_latencies import snake_case
 from tests.docs.operations.machines import etcd_programs
 from tests.support.cache_folder import cache_folder
+from tests.support.command_parsing import parsed
 from tests.support.etcd_cluster import running_members
 from tests.support.monitoring import (
     DASHBOARD,
@@ -28,6 +32,7 @@ from tests.support.monitoring import (
     alert_expressions,
     alert_rules,
     dashboard_expressions,
+    dashboard_panels,
     documented_names,
     names_in,
     rules,
@@ -42,6 +47,8 @@ RUNBOOKS = "https://aerobee.example/docs/operations/alerts.md#"
 """A name that nobody can own, for a place that each user names: deploy/k8s/README.md, the chart."""
 SCRAPE_MAX_S = 60
 """Between scrapes of the slowest Prometheus that nothing shall page without need."""
+SCREEN_UNITS = 24
+"""Of Grafana's grid, 38 pixels each: what a screen of 1080 lines shows below the browser's bars."""
 NOT_OF_ONE_SCRAPE = {
     "AerobeeAuditLogCutOff",
     "AerobeeAuditLogLosesLines",
@@ -50,6 +57,9 @@ NOT_OF_ONE_SCRAPE = {
     "AerobeeUnreadMessagesRemoved",
 }
 """Pages about what a hand-over cannot look like: they need not wait."""
+
+PROGRAMS = {"aerobee", "kubectl", "etcdctl", "openssl", "iostat", "df", "ls"}
+"""Of commands that alerts name."""
 
 PROMTOOL = shutil.which("promtool") or shutil.which(
     cache_folder() / "promtool" / "bin" / "promtool"
@@ -117,8 +127,31 @@ def test_every_alert_says_what_it_is_and_where_to_read_on() -> None:
     for rule in alerts:
         name = rule["alert"]
         assert rule["labels"] in ({"severity": "page"}, {"severity": "ticket"}), name
-        assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}, name
+        annotations = set(rule["annotations"]) - {"says"}
+        assert annotations == {"summary", "description", "command", "runbook_url"}, name
         assert rule["annotations"]["runbook_url"] == RUNBOOKS + name.lower()
+
+
+def test_every_alert_carries_a_command_that_exists_and_the_sentence_that_it_then_prints() -> None:
+    """At night nobody reads a page first. The sentences are those of the program's source."""
+    roots = ("cli", "client_core", "cluster_view", "nameserver", "broker", "offset_audit")
+    sources = "".join(
+        file.read_text("utf-8") for root in roots for file in (ROOT / root).rglob("*.py")
+    )
+    sources += "".join(health_pb2.HealthCheckResponse.ServingStatus.keys())
+    for rule in alert_rules():
+        command = re.sub(r"{{[^}]*}}", "x:1", rule["annotations"]["command"])
+        program, *words = shlex.split(command)
+        assert program in PROGRAMS, rule["alert"]
+        if program != "aerobee":
+            continue
+        # A file that does not exist here is no mistake of the rule.
+        context = parsed([word.replace("FILE", str(ALERTS_PAGE)) for word in words])
+        assert context.command.name
+        says = rule["annotations"].get("says", "")
+        assert says in sources, rule["alert"]
+        tells = words in (["cluster", "show"], ["doctor"]) or words[0] == "health"
+        assert says or not tells, f"{rule['alert']}: what does the command say?"
 
 
 def test_what_pages_outlasts_a_scrape() -> None:
@@ -184,8 +217,33 @@ def test_labels_and_metrics_of_rocketmq_that_are_missing_are_named() -> None:
 
 
 def test_the_dashboard_s_panels_stand_side_by_side() -> None:
-    panels = json.loads(DASHBOARD.read_text())["panels"]
+    panels = dashboard_panels()
     assert len({panel["id"] for panel in panels}) == len(panels)
+    shown = json.loads(DASHBOARD.read_text())["panels"]
+    are_apart(shown)
+    for row in (panel for panel in shown if panel.get("collapsed")):
+        are_apart(row["panels"])
+
+
+def test_the_first_screen_says_whether_anything_is_wrong_and_the_rest_is_collapsed() -> None:
+    """Six figures, the alerts and the objectives; and each panel says what it means."""
+    shown = json.loads(DASHBOARD.read_text())["panels"]
+    rows = [panel for panel in shown if panel["type"] == "row"]
+    assert [row["collapsed"] for row in rows] == [False, *[True] * (len(rows) - 1)]
+    first = [panel for panel in shown if panel["type"] != "row"]
+    assert max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in first) <= SCREEN_UNITS
+    assert [panel["type"] for panel in first[:7]] == [*["stat"] * 6, "table"]
+    assert 'ALERTS{alertstate="firing"' in first[6]["targets"][0]["expr"]
+    assert "aerobee:send_errors" in "".join(panel["targets"][0]["expr"] for panel in first)
+    for panel in first[:6]:
+        # Where nothing reports, a figure is unknown, and not zero.
+        assert "vector(0)" not in panel["targets"][0]["expr"]
+        assert panel["fieldConfig"]["defaults"]["noValue"] == "unknown"
+    for panel in dashboard_panels():
+        assert panel["type"] == "row" or len(panel["description"]) > 15, panel["title"]
+
+
+def are_apart(panels: list[dict[str, Any]]) -> None:
     taken: set[tuple[int, int]] = set()
     for panel in panels:
         place = panel["gridPos"]

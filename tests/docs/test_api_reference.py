@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from aerobee import AdminClient, errors
+from docs.site import blocking_docstrings
 from docs.site.api_reference import PAGE, REGENERATE, page, public_names
 
 
@@ -38,3 +39,10 @@ async def test_every_call_of_the_parts_of_the_administration_is_there() -> None:
     ]
     assert len(calls) > 40
     assert [call for call in calls if call not in text] == []
+
+
+def test_a_blocking_method_says_itself_what_it_does() -> None:
+    for path, text in blocking_docstrings.files().items():
+        is_fresh = path.read_text("utf-8") == text
+        assert is_fresh, "make them anew: python docs/site/blocking_docstrings.py"
+        assert '"""See `' not in text

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.operations.machines import NAMES, Laboratory, etcd_programs
+from tests.docs.operations.machines import NAMES, Laboratory
 from tests.docs.operations.pages import File, Step, Typed, steps_of
 from tests.docs.test_examples import ROOT, matches
 
@@ -77,13 +76,6 @@ def skip_without_what_a_page_needs(page: Path) -> None:
         pytest.skip("no Prometheus here: apt-get install prometheus")
     if "mount -t tmpfs" in text and os.geteuid() != 0:
         pytest.skip("only root can mount the small disk of this page")
-    if "--bump-revision" in text and "3.5.1\n" in version_of_etcd():
-        pytest.skip("etcdutl 3.5.1 has no --bump-revision: deploy/image/etcd/stage.sh builds one")
-
-
-def version_of_etcd() -> str:
-    program = etcd_programs() / "etcd"
-    return subprocess.run([program, "--version"], capture_output=True, text=True).stdout
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ class Group:
             if each.committed_offset is not None
         }
 
-    async def lag(self) -> int:
+    async def lag(self) -> int | None:
         async with ClusterConnection(self._cluster.nameserver) as connection:
             return (await Admin(connection).describe_group(GROUP)).lag
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,9 @@ from aerobee.runtime.config import load_config
 from aerobee.runtime.tls_config import NodeTlsConfig
 from tests.kubernetes.conftest import Overlay
 from tests.kubernetes.manifests import EXAMPLE_ZONE, Manifests
-from tests.kubernetes.policy import serving
+from tests.kubernetes.policy import availability, serving
 from tests.kubernetes.policy.network import allowed
-from tests.kubernetes.rendering import MANIFESTS, NAMESPACE, OVERLAYS, render_with
+from tests.kubernetes.rendering import MANIFESTS, NAMESPACE, OVERLAYS, render, render_with
 
 COMPONENTS = (
     "access",
@@ -128,13 +130,45 @@ def test_zones_are_a_rule_where_the_component_says_so(overlay: Overlay, tmp_path
     for component, rule in (
         ("broker", ("DoNotSchedule", 3)),
         ("etcd", ("DoNotSchedule", 3)),
-        ("nameserver", ("ScheduleAnyway", None)),
+        ("nameserver", ("DoNotSchedule", None)),
     ):
         for pod in mine.pods_of(component):
             (spread,) = pod.spec["topologySpreadConstraints"]
             assert (spread["whenUnsatisfiable"], spread.get("minDomains")) == rule
             if component == "broker":
                 assert pod.environment(pod.containers[0])["AEROBEE_BROKER_ZONE"] == EXAMPLE_ZONE
+
+
+def test_a_group_that_is_added_as_the_page_says_takes_messages_and_can_be_verified(
+    overlay: Overlay, tmp_path: Path
+) -> None:
+    """The block of the page, carried out beside a copy of the manifests: as many replicas as the
+    other groups have, as much disk, the same settings, and a name in the certificate."""
+    ha = overlay("ha")  # skips where nothing can be rendered
+    page = (MANIFESTS.parents[1] / "docs" / "operations" / "add-capacity.md").read_text("utf-8")
+    (block,) = re.findall(r"```sh\n(# Beside your kustomization.*?)```", page, re.DOTALL)
+    shutil.copytree(MANIFESTS, tmp_path / "deploy" / "k8s")
+    (mine := tmp_path / "mine").mkdir()
+    subprocess.run(["sh", "-euc", block], cwd=mine, check=True)
+    kustomization = {
+        "resources": ["../deploy/k8s/overlays/ha", "broker-c"],
+        "components": [f"../deploy/k8s/components/{one}" for one in ("tls", "cert-manager")],
+    }
+    (mine / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    made = render(mine)
+    assert _sizes(made) == _sizes(ha) | {"aerobee-broker-c": 3}
+    new, other = (
+        next(pod for pod in made.pods() if pod.name == f"aerobee-broker-{letter}")
+        for letter in "cb"
+    )
+    assert new.namespace == other.namespace == "aerobee"
+    text = yaml.safe_dump(other.owner["spec"]).replace("broker-b", "broker-c")
+    assert new.owner["spec"] == yaml.safe_load(text)
+    names = made.get("Certificate", "aerobee-node-tls")["spec"]["dnsNames"]
+    address = new.environment(new.containers[0], 2)["AEROBEE_BROKER_ADDRESS"]
+    assert f"*.{address.partition(':')[0].partition('.')[2]}" in names
+    for check in (availability.budgets_keep_a_quorum, availability.replicas_are_spread):
+        assert list(check(made)) == []
 
 
 def test_a_former_configuration_is_not_for_controllers_to_remove(

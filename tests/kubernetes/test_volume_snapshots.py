@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import runpy
+import subprocess
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -31,6 +33,7 @@ class Driver:
 
     def __init__(self) -> None:
         self.snapshots: dict[str, Any] = {}
+        self.pods: list[Any] = []
         self.works = True
         self.looks = 0
 
@@ -77,7 +80,11 @@ def script(driver: Driver, tmp_path: Path) -> Iterator[dict[str, Any]]:
 
         def do_GET(self) -> None:
             url = urlsplit(self.path)
-            if url.path == PATH:
+            if url.path == "/api/v1/namespaces/messages/pods":
+                asked = parse_qs(url.query)["labelSelector"][0]
+                assert asked == "app.kubernetes.io/name=aerobee,app.kubernetes.io/component=broker"
+                self._answer({"items": driver.pods})
+            elif url.path == PATH:
                 self._answer(driver.find(parse_qs(url.query)["labelSelector"][0]))
             else:
                 self._answer(driver.get(url.path.removeprefix(f"{PATH}/")))
@@ -135,3 +142,55 @@ def test_a_driver_that_fails_says_why_and_nothing_is_removed(
     with pytest.raises(RuntimeError, match="no such disk"):
         script["take"](script["api"], CLAIM, NIGHT)
     assert len(driver.snapshots) == 1
+
+
+def pod(group: str, number: int, *, ready: bool) -> Any:
+    """As the API server tells of it."""
+    claim = f"data-aerobee-{group}-{number}"
+    return {
+        "metadata": {
+            "labels": {
+                "aerobee.dev/broker-group": group,
+                "apps.kubernetes.io/pod-index": f"{number}",
+            }
+        },
+        "spec": {
+            "volumes": [
+                {"name": "tmp", "emptyDir": {}},
+                {"name": "data", "persistentVolumeClaim": {"claimName": claim}},
+            ]
+        },
+        "status": {"conditions": [{"type": "Ready", "status": "True" if ready else "False"}]},
+    }
+
+
+def test_the_last_ready_replica_of_every_group_is_saved_also_of_a_group_that_came_later(
+    driver: Driver, script: dict[str, Any]
+) -> None:
+    """The claims of replicas that are out of sync, or were removed, have not all messages."""
+    driver.pods = [pod("broker-a", number, ready=number != 2) for number in (0, 1, 2)]
+    driver.pods += [pod("broker-c", number, ready=True) for number in (9, 10)]
+    driver.pods += [pod("broker-x", 0, ready=False)]
+    assert script["claims_of"](script["api"].brokers()) == {
+        "broker-a": "data-aerobee-broker-a-1",
+        "broker-c": "data-aerobee-broker-c-10",
+        "broker-x": None,
+    }
+
+
+def test_a_group_without_a_ready_replica_fails_the_job_and_the_others_are_saved(
+    driver: Driver, script: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    driver.pods = [pod("broker-a", 0, ready=False), pod("broker-b", 1, ready=True)]
+    noted: list[list[str]] = []
+    names = script["main"].__globals__
+    monkeypatch.setitem(names, "Api", lambda: script["api"])
+    run = SimpleNamespace(run=lambda words, check: noted.append(words))
+    monkeypatch.setitem(names, "subprocess", SimpleNamespace(**vars(subprocess) | vars(run)))
+    monkeypatch.setenv("KEEP", "7")
+    assert script["main"]() == 1
+    assert noted == [["aerobee", "etcd", "note-backup", "broker-b"]]
+    assert "broker-a: no replica is ready" in capsys.readouterr().err
+    assert len(driver.snapshots) == 1
+    driver.pods = []
+    assert script["main"]() == 1

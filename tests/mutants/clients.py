@@ -10,6 +10,30 @@ _CONSUMER = "consumer_client/aerobee/consumer_client"
 _PRODUCER = "producer_client/aerobee/producer_client"
 
 CLIENTS: Final = (
+    # ------------------------------------------------------------------------------ asking
+    Mutant(
+        name="brokers-that-are-away-are-forgotten",
+        breaks="counts without the brokers that are away are taken for the whole",
+        file="client_core/aerobee/client_core/master_search.py",
+        old="        names |= {each.broker_name for each in found.groups}\n",
+        new="",
+        tests=(
+            "tests/cli/test_partial_answers.py"
+            "::test_a_smaller_number_names_the_brokers_that_are_missing",
+            "tests/cli/test_partial_answers.py::test_a_count_that_is_not_known_is_null",
+        ),
+    ),
+    Mutant(
+        name="a-missing-part-is-a-success",
+        breaks="a script takes a part of the answer for all of it",
+        file="cli/aerobee/cli/output.py",
+        old="        context.meta[PARTIAL_ANSWER] = True\n",
+        new="        context.meta[PARTIAL_ANSWER] = False\n",
+        tests=(
+            "tests/cli/test_partial_answers.py"
+            "::test_a_smaller_number_names_the_brokers_that_are_missing",
+        ),
+    ),
     # ------------------------------------------------------------------------------ sending
     Mutant(
         name="part-of-a-batch-acknowledged-whole",
@@ -242,6 +266,83 @@ CLIENTS: Final = (
         tests=(
             "tests/consumer_client/test_lease_table.py"
             "::test_the_deadline_counts_from_the_sending_of_the_acknowledged_heartbeat",
+        ),
+    ),
+    Mutant(
+        name="sigterm-only-with-ctrl-c",
+        breaks="a consumer that a script started with `&` dies at once of SIGTERM",
+        file=f"{_CONSUMER}/ending_signals.py",
+        old="    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:\n        taken",
+        new="    if taken and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:\n        taken",
+        tests=(
+            "tests/consumer_client/test_interrupts.py"
+            "::test_run_ends_in_order_where_a_script_started_it_in_the_background",
+        ),
+    ),
+    Mutant(
+        name="virtual-time-in-strides",
+        breaks="a test in virtual time passes though its program would fail in real time",
+        file="testing/aerobee/testing/virtual_time.py",
+        old="            self._now_s += timeout_s\n",
+        new="            self._now_s += max(timeout_s, 2.0)\n",
+        tests=(
+            "tests/testing/test_virtual_histories.py"
+            "::test_an_hour_has_3600_ticks_of_a_second_and_costs_moments",
+        ),
+    ),
+    Mutant(
+        name="time-limit-from-the-buffer-on",
+        breaks="a send with a timeout takes twice as long when the buffer is full",
+        file=f"{_PRODUCER}/producer.py",
+        old="                deadline_s=end_s,\n",
+        new="",
+        tests=(
+            "tests/producer_client/test_time_limits.py"
+            "::test_a_full_buffer_and_a_frozen_broker_together_take_one_time_limit",
+        ),
+    ),
+    Mutant(
+        name="offsets-without-a-life",
+        breaks="a broadcasting member skips what was sent to a topic that was made anew",
+        file=f"{_CONSUMER}/local_offsets.py",
+        old="if noted_ms is not None and deleted_at_ms > noted_ms:",
+        new="if False:",
+        tests=(
+            "tests/consumer_client/test_remade_topics.py"
+            "::test_a_new_topic_that_is_already_longer_is_read_from_its_first_message",
+        ),
+    ),
+    Mutant(
+        name="beyond-the-end-to-the-end",
+        breaks="a broadcasting member skips what came in place of a lost end of the log",
+        file=f"{_CONSUMER}/consumption.py",
+        old="            next_offset = result.min_offset\n",
+        new="            pass\n",
+        tests=(
+            "tests/consumer_client/test_remade_topics.py"
+            "::test_a_member_beyond_the_end_of_a_cut_log_misses_nothing_and_says_so",
+        ),
+    ),
+    Mutant(
+        name="unanswered-failure-forgotten",
+        breaks="in order, an attempt comes twice after a broker was silent for longer than a lease",
+        file=f"{_CONSUMER}/sending_back.py",
+        old="        if self._in_order:\n            for work",
+        new="        if False:\n            for work",
+        tests=(
+            "tests/consumer_client/test_unanswered_failures.py"
+            "::test_a_member_whose_lease_ran_out_at_a_frozen_broker_reports_the_failure_first",
+        ),
+    ),
+    Mutant(
+        name="failure-of-a-moving-queue-forgotten",
+        breaks="in order, an attempt comes twice when it fails while its queue moves",
+        file=f"{_CONSUMER}/listener_pool.py",
+        old="queue.is_stopped and not (self._is_orderly and self._send_back is not None):\n",
+        new="queue.is_stopped:\n",
+        tests=(
+            "tests/consumer_client/test_unanswered_failures.py"
+            "::test_a_queue_moves_to_another_member_once_its_failure_is_counted",
         ),
     ),
 )

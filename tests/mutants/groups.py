@@ -160,4 +160,62 @@ GROUPS: Final = (
             "::test_what_apaches_broker_has_revived_does_not_come_again",
         ),
     ),
+    Mutant(
+        name="left-round-goes-on",
+        breaks="a master that hands over redelivers on in a term that it has left",
+        file="broker/aerobee/broker/duties.py",
+        old="if stretch is None or stretch is not self.stretch:",
+        new="if stretch is None:",
+        tests=(
+            "tests/broker/test_left_terms.py"
+            "::test_a_break_in_a_hand_over_loses_and_repeats_no_message_that_apache_handed_out",
+            "tests/broker/test_left_terms.py"
+            "::test_a_break_in_a_hand_over_ends_each_transaction_once",
+        ),
+    ),
+    Mutant(
+        name="copies-forgotten",
+        breaks="a message that Apache's broker handed out comes again while an older one waits",
+        file="broker/aerobee/broker/popping/revivals.py",
+        old="if place[0] != queue or place[1] >= done",
+        new="if False",
+        tests=(
+            "tests/broker/test_left_terms.py"
+            "::test_a_break_in_a_hand_over_loses_and_repeats_no_message_that_apache_handed_out",
+        ),
+    ),
+    # ------------------------------------------------------------------------------ polls elsewhere
+    Mutant(
+        name="rings-missed-while-looking",
+        breaks="a poll waits on at another node, although a message came while it looked",
+        file="broker/aerobee/broker/popping/bells.py",
+        old="            self._was_missed = True\n            return False",
+        new="            return False",
+        tests=(
+            "tests/broker/popping/test_bells.py"
+            "::test_another_node_is_told_once_until_it_has_looked_and_again_if_more_has_come",
+        ),
+    ),
+    Mutant(
+        name="takes-of-gone-clients-kept",
+        breaks="what a client that has gone did not get from another broker is lost for a while",
+        file="rocketmq_api/aerobee/rocketmq_api/services/receives.py",
+        old="                self._give_back(asked, far.name, handles)",
+        new="                pass",
+        tests=(
+            "tests/testing/test_virtual_rings.py"
+            "::test_a_client_that_goes_while_it_is_answered_gives_back_what_is_of_another_broker",
+        ),
+    ),
+    Mutant(
+        name="wishes-not-repeated",
+        breaks="a poll hears of the first message at another broker, and of no other",
+        file="rocketmq_api/aerobee/rocketmq_api/services/rings.py",
+        old="            self.line.say(self, Kind.RING)\n\n    def refused",
+        new="            pass\n\n    def refused",
+        tests=(
+            "tests/testing/test_virtual_rings.py"
+            "::test_a_poll_gets_what_comes_to_any_broker_at_once",
+        ),
+    ),
 )

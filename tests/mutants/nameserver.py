@@ -10,6 +10,17 @@ _NAMESERVER = "nameserver/aerobee/nameserver"
 
 NAMESERVER: Final = (
     Mutant(
+        name="queues-on-a-group-below-its-minimum",
+        breaks="a topic grows onto a group that refuses every message, and queues never move",
+        file=f"{_NAMESERVER}/route_table.py",
+        old="if self.is_master(record) and in_sync < record.in_sync_min:",
+        new="if self.is_master(record) and in_sync < 0:",
+        tests=(
+            "tests/nameserver/test_topics.py"
+            "::test_a_group_below_its_minimum_gets_no_queues_of_a_topic_that_grows",
+        ),
+    ),
+    Mutant(
         name="dead-broker-in-the-routes",
         breaks="clients are sent to a broker that is gone",
         file=f"{_NAMESERVER}/route_table.py",

@@ -10,6 +10,18 @@ _REPLICATION = "broker/aerobee/broker/replication"
 _ELECTION = "nameserver/aerobee/nameserver/election.py"
 
 REPLICATION: Final = (
+    # ----------------------------------------------------------------------------- registered
+    Mutant(
+        name="ends-at-a-registration-of-yesterday",
+        breaks="healthy brokers end themselves after etcd was restored from a snapshot",
+        file="broker/aerobee/broker/cluster/registration.py",
+        old="            if now_s - self._duplicate_since_s >= self._duplicate_wait_s():\n",
+        new="            if self._registered_once:\n",
+        tests=(
+            "tests/broker/test_registration.py"
+            "::test_a_registered_broker_outlasts_a_registration_that_a_restored_etcd_brings_back",
+        ),
+    ),
     # ------------------------------------------------------------------------------ confirmed
     Mutant(
         name="own-end-before-the-disk",

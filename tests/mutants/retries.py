@@ -10,6 +10,27 @@ _TESTS = "tests/broker/retries"
 
 RETRIES: Final = (
     Mutant(
+        name="resent-letters-go-to-everybody",
+        breaks="groups that had nothing to do with a dead letter get its message twice",
+        file="client_core/aerobee/client_core/dead_letters.py",
+        old="topic if topic or to_all_groups else retry_topic(group)",
+        new="topic",
+        tests=(
+            "tests/cli/test_dead_letters.py::test_only_the_group_that_failed_gets_a_resent_letter",
+        ),
+    ),
+    Mutant(
+        name="letters-resent-where-nobody-reads",
+        breaks="a resent letter of an ordered group is lost",
+        file="broker/aerobee/broker/retries/dead_letters.py",
+        old="if is_to_group and not self._reads_retries(group):",
+        new="if is_to_group and not group:",
+        tests=(
+            "tests/cli/test_dead_letters.py"
+            "::test_letters_of_an_ordered_group_go_to_all_groups_or_stay",
+        ),
+    ),
+    Mutant(
         name="copies-not-looked-for",
         breaks="after a fail-over a failed message comes again twice",
         file="broker/aerobee/broker/retries/copies.py",
@@ -73,6 +94,17 @@ RETRIES: Final = (
         tests=(
             f"{_TESTS}/test_sent_back_in_the_journal.py"
             "::test_an_image_does_not_finish_again_what_a_reset_has_taken_back",
+        ),
+    ),
+    Mutant(
+        name="default-limit-in-order",
+        breaks="in an outage of minutes ordered messages become dead letters",
+        file="broker/aerobee/broker/retries/policy.py",
+        old="return self.retries_max if self.is_limit_set and self.retries_max >= 0 else None",
+        new="return self.limit",
+        tests=(
+            f"{_TESTS}/test_trying_in_order.py"
+            "::test_an_outage_of_any_length_ends_in_no_dead_letter_unless_somebody_set_a_limit",
         ),
     ),
 )

@@ -104,6 +104,14 @@ SECURITY: Final = (
         tests=("tests/access/test_doors.py::test_nodes_doors_are_shut_for",),
     ),
     Mutant(
+        name="users-hear-rings",
+        breaks="a user learns when messages of others' groups come",
+        file="access/aerobee/access/gate.py",
+        old="        if who is Who.NODES and role not in (BROKER, NAMESERVER):\n",
+        new='        if who is Who.NODES and role not in (BROKER, NAMESERVER, OPERATOR, ""):\n',
+        tests=("tests/access/test_doors.py::test_nodes_doors_are_shut_for",),
+    ),
+    Mutant(
         name="sealed-secrets-of-anybody",
         breaks="who writes to etcd gives a user's secret to another",
         file="access/aerobee/access/sealing.py",
@@ -150,6 +158,118 @@ SECURITY: Final = (
         tests=(
             "tests/grpc_core/test_tls.py"
             "::test_a_server_ends_calls_of_those_it_trusts_no_more_and_no_others",
+        ),
+    ),
+    Mutant(
+        name="client-ids-of-anybody",
+        breaks="a user without rights reads, keeps and releases messages by another's client id",
+        file="rocketmq_api/aerobee/rocketmq_api/clients/table.py",
+        old='    return f"{user}/{client_id}" if user else client_id\n',
+        new="    return client_id\n",
+        tests=(
+            "tests/broker/test_client_identity.py"
+            "::test_a_question_never_reaches_another_user_with_the_producers_client_id",
+        ),
+    ),
+    Mutant(
+        name="users-stay-at-the-first-node",
+        breaks="the same as before, for calls that a node passes on",
+        file="rocketmq_api/aerobee/rocketmq_api/services/caller.py",
+        old="((FORWARDED_USER_KEY, self.user),) if self.user else ()",
+        new="()",
+        tests=(
+            "tests/broker/test_client_identity.py"
+            "::test_the_user_travels_with_a_call_that_a_node_passes_on",
+        ),
+    ),
+    Mutant(
+        name="users-are-who-they-say",
+        breaks="a user speaks for another by saying that its call was passed on",
+        file="access/aerobee/access/running.py",
+        old='    return judge.user_name or str(metadata.get(FORWARDED_USER_KEY, ""))\n',
+        new='    return str(metadata.get(FORWARDED_USER_KEY, "")) or judge.user_name\n',
+        tests=(
+            "tests/broker/test_client_identity.py"
+            "::test_a_user_that_says_it_is_passed_on_for_another_is_itself",
+        ),
+    ),
+    Mutant(
+        name="questions-to-former-senders",
+        breaks="who may no longer send to a topic is still told its messages",
+        file="rocketmq_api/aerobee/rocketmq_api/clients/producers.py",
+        old="            if not self._streams[client].may_send(topic):\n",
+        new="            if not self._streams[client].may_send:\n",
+        tests=(
+            "tests/rocketmq_api/test_producers.py"
+            "::test_a_stream_whose_user_may_not_send_to_the_topic_now_is_never_asked",
+            "tests/broker/test_client_identity.py"
+            "::test_who_may_no_longer_send_is_not_asked_on_a_stream_that_stays_open",
+        ),
+    ),
+    Mutant(
+        name="invented-clients-push-out-others",
+        breaks="a user without rights has every consumer's messages redelivered",
+        file="rocketmq_api/aerobee/rocketmq_api/clients/table.py",
+        old="            self._forget(next(iter(most)))\n",
+        new="            self._forget(next(iter(self._clients)))\n",
+        tests=(
+            "tests/rocketmq_api/test_client_table.py"
+            "::test_a_user_that_invents_clients_only_pushes_out_its_own",
+        ),
+    ),
+    Mutant(
+        name="lists-show-denied-topics",
+        breaks="a user finds what a policy denies it in lists of everything",
+        file="access/aerobee/access/running.py",
+        old="            is_seen = found[name] = not judge.hides(need_of(name))\n",
+        new="            is_seen = found[name] = True\n",
+        tests=(
+            "tests/access/test_denied_topics.py"
+            "::test_no_method_shows_a_denied_topic_that_was_not_named",
+        ),
+    ),
+    Mutant(
+        name="positions-show-denied-topics",
+        breaks="a user reads by its position what a policy denies it",
+        file="broker/aerobee/broker/edge/own/admin_service.py",
+        old="        require_seen(self._needs.record(Record(record)))\n",
+        new="",
+        tests=(
+            "tests/access/test_denied_topics.py::test_no_position_of_the_log_shows_a_denied_topic",
+        ),
+    ),
+    Mutant(
+        name="waiting-messages-of-denied-topics",
+        breaks="a user reads in the broker's own queues what a policy denies it",
+        file="access/aerobee/access/rules.py",
+        old="                hiding = self._hiding(source) if need.shows_all_topics else None\n",
+        new="                hiding = None\n",
+        tests=(
+            "tests/access/test_denied_topics.py"
+            "::test_queues_of_the_broker_itself_are_closed_to_whom_a_topic_is_denied",
+            "tests/access/test_decisions.py::test_what_shows_all_topics_needs_that_none_is_hidden",
+        ),
+    ),
+    Mutant(
+        name="etcd-asks-for-no-certificate",
+        breaks="every user of the machine writes to the etcd of `up --tls`",
+        file="cli/aerobee/cli/local_cluster/programs.py",
+        old='        "--client-cert-auth",\n',
+        new="",
+        tests=(
+            "tests/cli/test_up_tls.py"
+            "::test_only_the_nameservers_certificate_opens_etcd_which_has_one_port",
+        ),
+    ),
+    Mutant(
+        name="emptied-audit-logs-pass",
+        breaks="who empties the audit log leaves one that is intact",
+        file="runtime/aerobee/runtime/audit_log/verification.py",
+        old='                yield RawLine(path, 0, b"", is_ended=True)\n',
+        new="                pass\n",
+        tests=(
+            "tests/runtime/test_audit_log.py"
+            "::test_a_log_that_was_emptied_or_whose_last_line_was_cut_is_not_intact",
         ),
     ),
     # ------------------------------------------------------------------------------- files

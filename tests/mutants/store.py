@@ -314,4 +314,31 @@ STORE: Final = (
             "::test_a_legal_batch_is_stamped_like_single_records_either_way",
         ),
     ),
+    # ------------------------------------------------------------------------------ long work
+    Mutant(
+        name="filter-characters-are-free",
+        breaks="a filter that searches long texts stops the broker for seconds",
+        file="sql_filter/aerobee/sql_filter/expression.py",
+        old="                characters += price * len(value)",
+        new="                characters += price",
+        tests=(
+            "tests/sql_filter/test_prices.py"
+            "::test_each_operator_is_charged_for_the_characters_that_it_looks_at",
+            f"{_TESTS}/test_filtered_reads.py"
+            "::test_a_read_ends_once_its_records_have_cost_enough_however_few_they_are",
+        ),
+    ),
+    Mutant(
+        name="long-work-takes-turns-alone",
+        breaks="pieces of long work of many callers run one after the other, and nothing else",
+        file="runtime/aerobee/runtime/loop_turns.py",
+        old="        if self._is_taken:",
+        new="        if False:",
+        tests=(
+            "tests/runtime/test_loop_turns.py"
+            "::test_all_jobs_together_get_one_piece_per_turn_of_the_loop",
+            "tests/broker/test_shared_loop.py"
+            "::test_200_callers_with_long_work_delay_another_s_send_by_less_than_100_ms",
+        ),
+    ),
 )

@@ -99,4 +99,15 @@ TIMERS: Final = (
             "::test_clients_do_not_displace_what_the_broker_itself_has_stored",
         ),
     ),
+    Mutant(
+        name="recalled-by-id-alone",
+        breaks="recalling one of two delayed messages with one id and time recalls both",
+        file="broker/aerobee/broker/delayed/schedule.py",
+        old="        if name.content:\n",
+        new="        if False:\n",
+        tests=(
+            "tests/broker/test_equal_ids.py"
+            "::test_each_of_two_delayed_messages_with_one_id_and_time_is_recalled_alone",
+        ),
+    ),
 )

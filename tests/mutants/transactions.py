@@ -35,8 +35,8 @@ TRANSACTIONS: Final = (
         name="not-left-if-cut-off",
         breaks="after a hand-over that was called off nobody is asked about open transactions",
         file="broker/aerobee/broker/transactions/wired.py",
-        old="        finally:\n            if self._led is led:",
-        new="        else:\n            if self._led is led:",
+        old="        finally:\n            if self._term.stretch is stretch:",
+        new="        else:\n            if self._term.stretch is stretch:",
         tests=(f"{_TESTS}/test_checks.py::test_a_hand_over_that_is_called_off_goes_on_asking",),
     ),
     Mutant(
@@ -48,6 +48,50 @@ TRANSACTIONS: Final = (
         tests=(
             f"{_TESTS}/test_checks.py"
             "::test_after_a_death_while_a_message_is_set_aside_its_producers_may_still_end_it",
+        ),
+    ),
+    Mutant(
+        name="finished-after-it-left",
+        breaks="a master that hands over writes on in a term that it has left",
+        file="broker/aerobee/broker/transactions/wired.py",
+        old="            self._term.check(stretch)\n            is_stored =",
+        new="            is_stored =",
+        tests=(
+            "tests/broker/test_left_terms.py"
+            "::test_a_break_in_a_hand_over_ends_each_transaction_once",
+        ),
+    ),
+    Mutant(
+        name="known-by-id-alone",
+        breaks="a committed message is never delivered, because another one has the same id",
+        file="broker/aerobee/broker/transactions/known.py",
+        old="            if known[1] == content:\n",
+        new="            if True:\n",
+        tests=(
+            "tests/broker/test_equal_ids.py"
+            "::test_each_of_two_messages_with_one_id_ends_as_its_producer_says",
+        ),
+    ),
+    Mutant(
+        name="told-apart-by-id-alone",
+        breaks="of two messages that Apache's broker stored with one id, both end as one does",
+        file="broker/aerobee/broker/transactions/pending.py",
+        old="        half = self._told_apart(half)\n",
+        new="",
+        tests=(
+            "tests/broker/test_equal_ids.py"
+            "::test_two_messages_with_one_id_that_apaches_broker_stored_are_two_transactions",
+        ),
+    ),
+    Mutant(
+        name="senders-not-told-apart",
+        breaks="of two clients that send the same message with one id, one ends both",
+        file="rocketmq_api/aerobee/rocketmq_api/sending/records.py",
+        old="        properties[_N.CLIENT] = at.client\n",
+        new="        pass\n",
+        tests=(
+            "tests/broker/test_equal_ids.py"
+            "::test_whatever_two_messages_with_one_id_differ_in_they_are_two",
         ),
     ),
 )

@@ -163,6 +163,7 @@ class Broker:
     metadata_history: str = ""
     stores_topics: bool = True
     writable: bool = True
+    in_sync_min: int = 1
     directives: list[nameserver_pb2.BrokerDirective] = field(default_factory=list)
 
     def heartbeat(self, *, leaving: bool = False) -> nameserver_pb2.BrokerHeartbeat:
@@ -179,6 +180,7 @@ class Broker:
             metadata_revision=self.metadata_revision,
             metadata_history=self.metadata_history,
             writable=self.writable,
+            in_sync_min=self.in_sync_min,
             leaving=leaving,
         )
 

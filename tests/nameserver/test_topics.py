@@ -26,6 +26,16 @@ async def code_of(call: Any) -> int:
     return int(str(dict(caught.value.trailing_metadata() or ())[CODE_METADATA_KEY]))
 
 
+async def until_known(server: Any, brokers: int) -> None:
+    """Until the nameserver knows so many."""
+
+    async def are_known() -> bool:
+        cluster = await server.stub.DescribeCluster(pb.DescribeClusterRequest())
+        return len(cluster.brokers) == brokers
+
+    await until(are_known)
+
+
 @pytest.fixture
 async def server(shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any) -> Any:
     """A nameserver with the broker groups broker-a and broker-b."""
@@ -33,12 +43,7 @@ async def server(shared_etcd: Any, start_nameserver: Any, make_broker: Any, runn
     server.brokers = [make_broker("broker-a"), make_broker("broker-b")]
     for broker in server.brokers:
         await running(broker, server)
-
-    async def both_are_known() -> bool:
-        cluster = await server.stub.DescribeCluster(pb.DescribeClusterRequest())
-        return len(cluster.brokers) == 2
-
-    await until(both_are_known)
+    await until_known(server, 2)
     return server
 
 
@@ -263,6 +268,43 @@ async def test_a_topic_grows_but_never_shrinks(server: Any) -> None:
     assert grown.revision > before.revision
     shrink = server.stub.UpdateTopic(pb.UpdateTopicRequest(name="orders", queues=5))
     assert await code_of(shrink) == common_pb2.INVALID_ARGUMENT
+
+
+async def test_a_group_below_its_minimum_gets_no_queues_of_a_topic_that_grows(
+    server: Any, make_broker: Any, running: Any
+) -> None:
+    """Queues never move, so another group does not get them instead: the operator hears why."""
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=4))
+    await running(make_broker("broker-c", in_sync_min=2), server)
+    await until_known(server, 3)
+    grow = pb.UpdateTopicRequest(name="orders", queues=6)
+    with pytest.raises(grpc.aio.AioRpcError, match=r"broker-c \(1 in sync, 2 needed\)") as caught:
+        await server.stub.UpdateTopic(grow)
+    told = dict(caught.value.trailing_metadata() or ())
+    assert int(str(told[CODE_METADATA_KEY])) == common_pb2.NO_BROKER_AVAILABLE
+    # Its other settings can be changed meanwhile, and the group can be left out on purpose.
+    changed = await server.stub.UpdateTopic(pb.UpdateTopicRequest(name="orders", perm=4))
+    assert dict(changed.queues_by_broker) == {"broker-a": 2, "broker-b": 2}
+    await server.stub.CloseBrokerGroup(pb.CloseBrokerGroupRequest(broker_name="broker-c"))
+    assert dict((await server.stub.UpdateTopic(grow)).queues_by_broker) == {
+        "broker-a": 3,
+        "broker-b": 3,
+    }
+
+
+async def test_a_new_topic_goes_to_groups_that_take_messages_if_there_are_any(
+    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any
+) -> None:
+    server = await start_nameserver(shared_etcd.endpoint)
+    create = server.stub.CreateTopic
+    await running(make_broker("broker-b", in_sync_min=2), server)
+    await until_known(server, 1)
+    only = await create(pb.CreateTopicRequest(name="first", queues=2))
+    assert dict(only.queues_by_broker) == {"broker-b": 2}
+    await running(make_broker("broker-a"), server)
+    await until_known(server, 2)
+    topic = await create(pb.CreateTopicRequest(name="orders", queues=2))
+    assert dict(topic.queues_by_broker) == {"broker-a": 2}
 
 
 async def test_an_empty_attribute_is_removed(server: Any) -> None:

@@ -187,12 +187,15 @@ def test_each_message_of_a_group_is_in_one_state(spark: SparkSession) -> None:
     for _ in range(2):
         rows.add("pending", kind="DELAY", real_topic="%RETRY%g")
     for replica in (0, 1):
-        rows.add("queues", topic="%DLQ%g", broker_id=replica, min_offset=1, max_offset=4 - replica)
+        rows.add("queues", topic="%DLQ%g", broker_id=replica, min_offset=1, max_offset=5 - replica)
         rows.add("queues", topic="%RETRY%new", broker_id=replica, min_offset=0, max_offset=6)
     rows.add("queues", topic="%RETRY%g", max_offset=30)
     for offset in (0, 1, 1):  # retention removed the first
         settled = {"group": "CID_RMQ_SYS_DEAD_LETTERS", "topic": "%DLQ%g", "offset": offset}
         rows.add("journal", kind="resent", journal_offset=1, timestamp_ms=9, **settled)
+    # It is in the retry topic again, or finished there.
+    settled = {"group": "CID_RMQ_SYS_DEAD_LETTERS", "topic": "%DLQ%g", "offset": 2}
+    rows.add("journal", kind="returned", journal_offset=1, timestamp_ms=9, **settled)
     states = [
         state("t", 0, 10),
         state("t", 1, 20),

@@ -153,9 +153,11 @@ def test_what_was_sent_back_has_the_number_of_its_copy_unless_an_image_says_it_a
     copied = out_of_turn_document(Copied(41, 10))
     letter = GroupQueue("CID_RMQ_SYS_DEAD_LETTERS", "%DLQ%g", 0)
     resent = out_of_turn_document(SentBack(letter, 2, 42, Resend("t", 3, 1), 11))
-    rows = list(entries_of(record(said, again, copied, {**copied, "through": "x"}, resent)))
+    back = out_of_turn_document(SentBack(letter, 3, 43, Resend("%RETRY%g", 0, 1), 12))
+    rows = list(entries_of(record(said, again, copied, {**copied, "through": "x"}, resent, back)))
     assert [row[4:] for row in rows] == [
         (0, "g", "t", 3, 7, None, 9, "one", "sentBack", 40),
         (2, None, None, None, None, None, 10, None, "copied", 41),
         (4, *letter, 2, None, 11, None, "resent", 42),
+        (5, *letter, 3, None, 12, None, "returned", 43),
     ]

@@ -23,6 +23,7 @@ from aerobee.producer_client import (
     TransactionUnanswered,
 )
 from aerobee.runtime import errors
+from aerobee.store_format.message_id import UniqueIdGenerator
 from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.fake_cluster import BrokerAt, FakeNameserver, FakeTopic
@@ -118,6 +119,20 @@ async def test_a_block_commits_when_it_ends_and_rolls_back_when_it_fails(cluster
     assert dropped.outcome is TransactionOutcome.ROLLED_BACK
     assert await cluster.seen() == [b"kept"]
     assert await cluster.open_ones() == []
+
+
+async def test_producers_that_make_the_same_id_end_their_own_transactions(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = MessageQueue("orders", "a", 0)
+    monkeypatch.setattr(UniqueIdGenerator, "next_ids", lambda self, now_ms, count: ["AB"] * count)
+    one = await cluster.producer.begin(order(b"1"), queue=queue)
+    two = await cluster.producer.begin(order(b"2"), queue=queue)
+    assert one.receipt.message_id == two.receipt.message_id == one.transaction_id
+    assert await cluster.open_ones() == [one.transaction_id, two.transaction_id]
+    await one.rollback()
+    await two.commit()
+    assert await cluster.seen() == [b"2"]
 
 
 async def test_a_block_may_end_its_transaction_itself(cluster: Cluster) -> None:

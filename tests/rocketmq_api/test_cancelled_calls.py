@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any
 
@@ -101,6 +102,9 @@ class OneBroker:
     def known(self, topic: str) -> None: ...
 
     def invalidate(self, topic: str) -> None: ...
+
+    def telling(self, callback: Callable[[str], None]) -> AbstractContextManager[None]:
+        return nullcontext()
 
     async def rules(self, group: str) -> GroupRules:
         return GroupRules()

@@ -26,8 +26,8 @@ class Scene:
         self.table = ClientTable(self.clock, clients_max=clients_max, on_gone=self.gone.append)
         self.clock.advance_ms(3_600_000)
 
-    def heard(self, client_id: str = "c") -> Client:
-        return self.table.heard(client_id, "JAVA", "5.0.8", "ipv4:10.0.0.7:5")
+    def heard(self, client_id: str = "c", user: str = "") -> Client:
+        return self.table.heard(client_id, "JAVA", "5.0.8", "ipv4:10.0.0.7:5", user)
 
     def join(self, client_id: str = "c", group: str = "g") -> Client:
         client = self.heard(client_id)
@@ -104,6 +104,34 @@ def test_a_table_that_is_full_forgets_the_one_not_heard_of_for_longest() -> None
     scene.heard("a")
     scene.join("d")
     assert scene.members() == ["a", "c", "d"]
+
+
+def test_one_id_of_two_users_is_two_clients_and_neither_moves_the_others_messages(
+    scene: Scene,
+) -> None:
+    taken_ms = scene.clock.now_ms()
+    mine, other = scene.heard("c", "shop"), scene.heard("c", "nobody")
+    for client in (mine, other):
+        scene.table.registered(client, Registration(v2.PUSH_CONSUMER, group="g"))
+    assert scene.members() == ["c", "c"]
+    scene.table.left(other)
+    assert scene.gone == ["nobody/c"]
+    assert scene.held_ms(taken_ms, "shop/c") == MINUTE_MS
+    scene.clock.advance_ms(MINUTE_MS)
+    scene.heard("c", "nobody")
+    assert scene.held_ms(taken_ms, "shop/c") == 0
+
+
+def test_a_user_that_invents_clients_only_pushes_out_its_own() -> None:
+    scene = Scene(clients_max=10)
+    taken_ms = scene.clock.now_ms()
+    for name in ("a", "b", "c"):
+        scene.heard(name, "shop")
+    for number in range(1_000):
+        scene.heard(f"junk-{number}", "nobody")
+    assert len(scene.table) == 10
+    assert all(scene.table.get(f"shop/{name}") for name in ("a", "b", "c"))
+    assert scene.held_ms(taken_ms, "shop/a") == MINUTE_MS
 
 
 def test_a_message_stays_while_its_client_is_heard_of(scene: Scene) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -37,6 +38,9 @@ class Routes:
     def invalidate(self, topic: str) -> None:
         self.contradicted += 1
         self.has_master = True
+
+    def telling(self, callback: Callable[[str], None]) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class Peers:

@@ -23,6 +23,10 @@ class Stream:
     def __init__(self) -> None:
         self.count = 0
         self.is_full = False
+        self.denied: set[str] = set()
+
+    def may_send(self, topic: str) -> bool:
+        return topic not in self.denied
 
     def offer(self, command: service_pb2.TelemetryCommand) -> bool:
         self.count += not self.is_full
@@ -175,3 +179,16 @@ async def test_a_stream_takes_a_bounded_number_and_none_while_it_ends() -> None:
     with pytest.raises(ExceptionGroup):
         await ends()
     assert offered == [False]
+
+
+def test_a_stream_whose_user_may_not_send_to_the_topic_now_is_never_asked() -> None:
+    scene = Scene()
+    for name in ("a", "b"):
+        scene.open(name, "t")
+    scene.sent("b", "m")
+    scene.streams["b"].denied.add("t")
+    assert [scene.ask() for _ in range(4)] == ["a"] * 4
+    scene.close("a")
+    assert scene.ask() == ""
+    scene.streams["b"].denied.clear()
+    assert scene.ask() == "b"

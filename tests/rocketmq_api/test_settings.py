@@ -15,6 +15,7 @@ from aerobee.rocketmq_api.clients.settings import (
     settings_command,
 )
 from aerobee.rocketmq_api.codes import Refused
+from aerobee.rocketmq_api.receiving.filters import wish_of
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.times import duration, milliseconds
@@ -226,8 +227,6 @@ def changed(change: Callable[[v2.Settings], object], sent: v2.Settings) -> v2.Se
         ),
         (consumer(v2.LITE_PUSH_CONSUMER), v2.NOT_IMPLEMENTED),
         (consumer(v2.LITE_SIMPLE_CONSUMER), v2.NOT_IMPLEMENTED),
-        (consumer(expression="||"), v2.ILLEGAL_FILTER_EXPRESSION),
-        (consumer(expression="a >", filter_type=v2.SQL), v2.ILLEGAL_FILTER_EXPRESSION),
         (producer(v2.Resource(name="a b")), v2.ILLEGAL_TOPIC),
         (
             changed(lambda sent: sent.subscription.group.Clear(), consumer()),
@@ -241,6 +240,20 @@ def test_settings_that_cannot_be_are_refused_with_their_code(
     with pytest.raises(Refused) as refused:
         registered(sent)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    "sent", [consumer(expression="||"), consumer(expression="a >", filter_type=v2.SQL)]
+)
+def test_a_consumer_with_an_unreadable_filter_starts_and_hears_the_code_when_it_polls(
+    sent: v2.Settings,
+) -> None:
+    registration = registered(sent)
+    assert registration.group == "shop%billing"
+    assert registration.subscriptions == {}
+    with pytest.raises(Refused) as refused:
+        wish_of(sent.subscription.subscriptions[0].expression, CompiledExpressions())
+    assert refused.value.code == v2.ILLEGAL_FILTER_EXPRESSION
 
 
 @pytest.mark.parametrize(

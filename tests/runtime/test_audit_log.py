@@ -97,6 +97,32 @@ def test_whatever_is_done_to_lines_is_found(folder: Path, data: st.DataObject) -
     assert verdict.findings or is_headless
 
 
+@pytest.mark.parametrize(
+    ("kept", "why"), [(0, "the file is empty"), (-30, "has no end"), (-1, "has no end")]
+)
+def test_a_log_that_was_emptied_or_whose_last_line_was_cut_is_not_intact(
+    folder: Path, kept: int, why: str
+) -> None:
+    """Also where only the end of the line is missing."""
+    verdict = judged(folder, b"".join(chain(LINES))[:kept])
+    assert [why in each.why for each in verdict.findings] == [True]
+
+
+def test_no_file_is_empty_after_the_one_before_it_is_full(tmp_path: Path) -> None:
+    """So that one that is was emptied."""
+    path = tmp_path / "log"
+    file = AuditLogFile(path, bytes_max=1, files_max=9)
+    file.open()
+    for number in range(3):
+        file.append([{"event": str(number)}], KEY, is_durable=False)
+        assert all(each.stat().st_size for each in tmp_path.iterdir())
+        assert not verify(files_of(path), [KEY]).findings
+    path.write_bytes(b"")
+    assert [each.why[:17] for each in verify(files_of(path), [KEY]).findings] == [
+        "the file is empty"
+    ]
+
+
 def test_the_first_wrong_line_is_named(folder: Path) -> None:
     lines = chain(LINES)
     lines[3] = lines[3].replace(b'"event":"3"', b'"event":"x"')

@@ -32,6 +32,7 @@ from cryptography.hazmat.primitives.serialization import (
 from aerobee.grpc_core.limits import LimitObserver
 from aerobee.grpc_core.tls import ClientAuth
 from aerobee.nameserver.config import NameserverConfig
+from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.config_risks import common_risks
 from aerobee.runtime.errors import InvalidArgument, Unreachable
 from aerobee.runtime.health import HealthConfig, Question
@@ -262,7 +263,9 @@ async def test_health_and_metrics_are_plain_unless_they_are_told(node: Certifica
             health=HealthConfig(listen=health, tls=is_encrypted),
             metrics=MetricsConfig(listen=metrics, tls=is_encrypted),
         )
-        async with serve_node_ports(config, "nameserver", Well(), PeerLimits()):
+        async with serve_node_ports(
+            config, "nameserver", Well(), PeerLimits(), clock=SystemClock()
+        ):
             assert await asked(health, trusting if is_encrypted else False)
             await why_not(health, False if is_encrypted else trusting)
             reader, writer = await asyncio.open_connection(*metrics.split(":"))

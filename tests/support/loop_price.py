@@ -45,19 +45,19 @@ async def watched() -> AsyncIterator[Price]:
             price.longest_step_s = max(price.longest_step_s, now_s - last_s)
             last_s = now_s
 
-    slowness = _slowness()
+    slow = slowness()
     watching = asyncio.create_task(watch(), name="loop-price")
     try:
         yield price
     finally:
         over.set()
         await watching
-        price.longest_step_s /= max(slowness, _slowness())
+        price.longest_step_s /= max(slow, slowness())
         gc.unfreeze()
         price.memory_bytes = _resident("VmHWM") - before
 
 
-def _slowness() -> float:
+def slowness() -> float:
     """How many times slower than usual this processor is now, at least 1."""
     began_s = time.thread_time()
     for _ in range(_STEPS):

@@ -40,10 +40,15 @@ def alert_expressions() -> list[str]:
     return [rule["expr"] for rule in rules()]
 
 
+def dashboard_panels() -> list[dict[str, Any]]:
+    """Rows as well, and the panels within those that are collapsed."""
+    panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    return [one for panel in panels for one in (panel, *panel.get("panels", ()))]
+
+
 def dashboard_expressions() -> list[str]:
     """With the dashboard's variables filled in."""
-    document = json.loads(DASHBOARD.read_text())
-    found = [target["expr"] for panel in document["panels"] for target in panel.get("targets", ())]
+    found = [target["expr"] for panel in dashboard_panels() for target in panel.get("targets", ())]
     return [_filled(expression) for expression in found]
 
 

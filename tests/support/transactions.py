@@ -87,6 +87,8 @@ class Asked:
         """`topics`: the topics in its settings."""
         self.client = client
         self.asked: list[v2.Message] = []
+        self.bodies: dict[str, bytes] = {}
+        """By transaction."""
         self._topics = topics
         self._stream: Any = None
         self._reading: asyncio.Task[None] | None = None
@@ -111,8 +113,10 @@ class Asked:
                 if command.HasField("recover_orphaned_transaction_command"):
                     recover = command.recover_orphaned_transaction_command
                     message = recover.message
-                    assert recover.transaction_id == message.system_properties.message_id
+                    message_id = message.system_properties.message_id
+                    assert recover.transaction_id.partition("~")[0] == message_id
                     self.asked.append(message)
+                    self.bodies[recover.transaction_id] = message.body
                     await self.answer(recover.transaction_id)
 
     async def answer(self, transaction_id: str) -> None:

@@ -88,12 +88,15 @@ class V2:
         invisible_s: float = 10.0,
         tags: str = "*",
         sql: str | None = None,
+        broker: str = "",
         **changes: Any,
     ) -> Received:
-        """As a simple consumer does it."""
+        """As a simple consumer does it; `broker`: the one that it names."""
         request = service_pb2.ReceiveMessageRequest(
             group=v2.Resource(name=group),
-            message_queue=v2.MessageQueue(topic=v2.Resource(name=topic)),
+            message_queue=v2.MessageQueue(
+                topic=v2.Resource(name=topic), broker=v2.Broker(name=broker)
+            ),
             filter_expression=v2.FilterExpression(
                 type=v2.TAG if sql is None else v2.SQL, expression=tags if sql is None else sql
             ),

@@ -45,8 +45,11 @@ class OwnChannel:
         async def call(request: Any, *, metadata: Any, timeout: float) -> AsyncIterator[Any]:
             data = request_serializer(request)
             begun = self._channel.stream(path, data, timeout_s=timeout, metadata=metadata)
-            while (part := await begun.read()) is not None:
-                yield response_deserializer(part)
+            try:
+                while (part := await begun.read()) is not None:
+                    yield response_deserializer(part)
+            finally:
+                begun.cancel()
 
         return call
 

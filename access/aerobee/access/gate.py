@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from aerobee.access.book import AccessBook
 from aerobee.access.needs import MethodNeeds, NeedsTable, Who
 from aerobee.access.node_certificates import NodeCertificates
-from aerobee.access.nodes import BROKER, NODE_KEY, OPERATOR, NodeName, NodeVerifier
+from aerobee.access.nodes import BROKER, NAMESERVER, NODE_KEY, OPERATOR, NodeName, NodeVerifier
 from aerobee.access.recorder import (
     FORWARDED_KEY,
     Facts,
@@ -304,6 +304,10 @@ class MethodGate:
             raise AccessDenied(
                 f"{caller} is not a broker of this cluster, and only brokers may do this"
             )
+        if who is Who.NODES and role not in (BROKER, NAMESERVER):
+            raise AccessDenied(
+                f"{caller} is not a node of this cluster, and only nodes may do this"
+            )
         is_super = role == OPERATOR or (user is not None and user.user.is_super)
         if who is Who.SUPER_USERS and not is_super:
             raise AccessDenied(f"{caller} is not a super user, and only super users may do this")
@@ -403,6 +407,38 @@ class Visit:
                 f"{self._caller} may not speak for {said}: the call is proved by the one, and says "
                 "that it comes from the other"
             )
+
+    def may(self, need: Need) -> bool:
+        """Whether the caller, as it is now, may do this. Nothing is recorded."""
+        try:
+            user = self._method.judge_caller(self._caller)
+        except REFUSALS:
+            return False
+        return user is None or user.decide(need, self._source).is_allowed
+
+    @property
+    def hides_nothing(self) -> bool:
+        """No policy of the caller denies anything, so none of them need be asked."""
+        user = self._user
+        return user is None or user.user.is_super or not user.rules.denies
+
+    def hides(self, need: Need) -> bool:
+        """Whether a policy denies this to the caller, as it is now. Nothing is recorded."""
+        try:
+            user = self._method.judge_caller(self._caller)
+        except REFUSALS:
+            return True
+        return user is not None and user.decide(need, self._source).is_denied
+
+    def require_seen(self, need: Need) -> None:
+        """For what only the work shows, such as the topic of a record. Raises as `check`."""
+        try:
+            user = self._method.judge_caller(self._caller)
+            if user is not None and user.decide(need, self._source).is_denied:
+                self._judge(need, user)
+        except REFUSALS as error:
+            self._refused(error)
+            raise
 
     def check_again(self) -> None:
         """Repeat the checks for everything that was allowed, if users or policies have changed.

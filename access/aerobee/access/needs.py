@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from aerobee.access.nodes import NodeName
-from aerobee.access.resources import Action, Kind, Need, topic_need
+from aerobee.access.resources import SEEING, Action, Kind, Need, topic_need
 from aerobee.runtime.names import is_system_topic
 
 
@@ -25,6 +25,8 @@ class Who(Enum):
     SUPER_USERS = "super users"
     BROKERS = "brokers"
     """No user, whatever its rights."""
+    NODES = "nodes"
+    """Brokers and nameservers for users that they have checked; no user, and no operator."""
 
 
 NeedsOf = Callable[[Any, str], Iterable[Need]]
@@ -88,12 +90,17 @@ def of_broker(speaker: Callable[[Any], NodeName | None], *, is_act: bool = False
     return MethodNeeds(Who.BROKERS, is_act=is_act, speaker=speaker)
 
 
+def of_nodes() -> MethodNeeds:
+    """For what nodes ask each other in order to serve users."""
+    return MethodNeeds(Who.NODES)
+
+
 def needing_of_names(of: NeedsOf, names: Callable[[Any], set[str]]) -> MethodNeeds:
     """For streams with many frames."""
     return MethodNeeds(Who.USERS, of, names)
 
 
-_READING = Action.SUB | Action.GET | Action.LIST
+_READING = SEEING | Action.LIST
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,9 @@ class Resources:
         if is_system_topic(name):
             reads, changes = actions & _READING, actions & ~_READING
             found = Action.GET if reads else Action(0)
-            return self.cluster(found | Action.UPDATE if changes else found)
+            need = self.cluster(found | Action.UPDATE if changes else found)
+            # They hold what belongs to others: messages that wait, offsets of groups.
+            return need._replace(shows_all_topics=bool(reads))
         return topic_need(name, actions)
 
     def topics(self, names: Iterable[str], actions: Action) -> list[Need]:

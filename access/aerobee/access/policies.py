@@ -109,6 +109,11 @@ class Ruling:
     why: str = ""
     """The reason, if no policy decided."""
 
+    @property
+    def is_denied(self) -> bool:
+        """A policy says no; otherwise it may be that none says anything."""
+        return not self.is_allowed and self.rule is not None
+
     def __str__(self) -> str:
         word = "allowed" if self.is_allowed else "denied"
         return f"{self.need} is {word}: {self.why or self.rule}"

@@ -13,6 +13,7 @@ from aerobee.access.gate import Gate, MethodGate, Visit, address_of
 from aerobee.access.meter import CURRENT_METER, Meter
 from aerobee.access.quotas import Quotas
 from aerobee.access.recorder import FORWARDED_KEY, NotAnAct, RecordedAct
+from aerobee.access.running import CURRENT_JUDGE, Judge
 from aerobee.access.unchecked import UncheckedGate, UncheckedMethod, UncheckedVisit
 
 
@@ -86,12 +87,12 @@ class MeteredMethod:
 class MeteredVisit:
     """One call that was let in."""
 
-    __slots__ = ("_meter", "_token", "_visit")
+    __slots__ = ("_meter", "_tokens", "_visit")
 
     def __init__(self, visit: Visit | UncheckedVisit | None, meter: Meter | None) -> None:
         self._visit = visit
         self._meter = meter
-        self._token: Token[Meter | None] | None = None
+        self._tokens: tuple[Token[Meter | None], Token[Judge | None]] | None = None
 
     def check(self, request: Any) -> None:
         if self._visit is not None:
@@ -105,15 +106,16 @@ class MeteredVisit:
         return NotAnAct() if self._visit is None else self._visit.act(request)
 
     def enter(self) -> None:
-        if self._meter is not None:
-            self._token = CURRENT_METER.set(self._meter)
+        self._tokens = CURRENT_METER.set(self._meter), CURRENT_JUDGE.set(self._judge())
 
     def leave(self) -> None:
-        if self._token is not None:
-            CURRENT_METER.reset(self._token)
-            self._token = None
+        if self._tokens is not None:
+            CURRENT_METER.reset(self._tokens[0])
+            CURRENT_JUDGE.reset(self._tokens[1])
+            self._tokens = None
 
     def enter_stream(self) -> None:
+        CURRENT_JUDGE.set(self._judge())
         if self._meter is not None:
             CURRENT_METER.set(self._meter)
             self._meter.began()
@@ -121,6 +123,10 @@ class MeteredVisit:
     def leave_stream(self) -> None:
         if self._meter is not None:
             self._meter.ended()
+
+    def _judge(self) -> Judge | None:
+        """None: there is no access control, so whatever a caller says of itself proves nothing."""
+        return self._visit if isinstance(self._visit, Visit) else None
 
 
 def _is_forwarded(context: Any) -> bool:

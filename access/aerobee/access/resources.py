@@ -49,15 +49,23 @@ class Need(NamedTuple):
     kind: Kind
     name: str
     actions: Action
+    shows_all_topics: bool = False
+    """The answer may be about any topic, and nothing can be left out of it: a user that a policy
+    denies some topic does not get it."""
 
     def __str__(self) -> str:
         wanted = " or ".join(word for word, action in _WORDS.items() if action in self.actions)
-        return f"{wanted} on {self.resource}"
+        more = " and no topic denied" if self.shows_all_topics else ""
+        return f"{wanted} on {self.resource}{more}"
 
     @property
     def resource(self) -> str:
         """What the right applies to."""
         return f"{self.kind}:{self.name}"
+
+
+SEEING = Action.SUB | Action.GET
+"""Either one is enough to see what a topic has."""
 
 
 def topic_need(topic: str, actions: Action) -> Need:

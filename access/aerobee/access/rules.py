@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aerobee.access.policies import Decision, Policy, Ruling
-from aerobee.access.resources import Action, Kind, Need
+from aerobee.access.resources import SEEING, Action, Kind, Need
 
 _NOTHING: tuple[Policy, ...] = ()
 
@@ -52,12 +52,15 @@ class _Arranged:
 class UserRules:
     """The policies of one user."""
 
-    __slots__ = ("_customs", "_defaults")
+    __slots__ = ("_customs", "_defaults", "_denying", "denies")
 
     def __init__(self, policies: Iterable[Policy] = ()) -> None:
         mine = tuple(policies)
         self._customs = _Arranged(policy for policy in mine if not policy.is_default)
         self._defaults = _Arranged(policy for policy in mine if policy.is_default)
+        self.denies = any(policy.decision is Decision.DENY for policy in mine)
+        """Whether any policy does."""
+        self._denying = tuple(policy for policy in mine if _denies_topics(policy))
 
     def decide(self, need: Need, source: str) -> Ruling:
         """Whether a call from that address is allowed. The rule is the first that allows, or else
@@ -70,7 +73,21 @@ class UserRules:
             if rule is None:
                 rule = self._defaults.first(need.kind, need.name, action, source)
             if rule is not None and rule.decision is Decision.ALLOW:
-                return Ruling(need, True, rule)
+                hiding = self._hiding(source) if need.shows_all_topics else None
+                return Ruling(need, hiding is None, hiding or rule)
             denied = denied or rule
         why = "" if denied is not None else "no policy allows it"
         return Ruling(need, False, denied, why)
+
+    def _hiding(self, source: str) -> Policy | None:
+        """A policy that hides some topic: one that denies, and that no better one overrules."""
+        for policy in self._denying:
+            ruling = self.decide(Need(Kind.TOPIC, policy.pattern.text, SEEING), source)
+            if ruling.is_denied:
+                return ruling.rule
+        return None
+
+
+def _denies_topics(policy: Policy) -> bool:
+    is_of_topics = policy.pattern.kind in (Kind.TOPIC, Kind.ANY)
+    return policy.decision is Decision.DENY and is_of_topics and bool(policy.actions & SEEING)

@@ -18,6 +18,7 @@ from aerobee.bench import (
     delay,
     failover,
     filters,
+    idle_polls,
     index,
     replication_cluster,
     suite,
@@ -45,6 +46,7 @@ RUNS: dict[str, Run] = {
     "failover": failover.run_failover,
     "commits": commits.run_commits,
     "delay": delay.run_delay,
+    "idle-polls": idle_polls.run_idle_polls,
     "audit": store_speed.run_audit_stores,
     "audit-messages": messages_speed.run_audit_messages,
 }

@@ -118,7 +118,7 @@ async def serve_broker(
     health = BrokerHealth(clock)
     peer_limits = PeerLimits()
     async with (
-        serve_node_ports(config, NODE_TYPE, health, peer_limits) as (tls, metrics),
+        serve_node_ports(config, NODE_TYPE, health, peer_limits, clock=clock) as (tls, metrics),
         recording(config, str(node_name(config)), NODE_TYPE, clock, metrics) as recorder,
     ):
         store_host = await _store_host(config, clock)

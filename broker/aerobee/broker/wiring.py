@@ -137,13 +137,11 @@ class Wiring:
         mounts: Sequence[Mount] = (),
     ) -> None:
         """`workers` wait for the disk. `mounts` add protocols beside our own."""
-        self.config, self.store_host = config, store_host
+        self.config, self.store_host, self.loop_delay = config, store_host, LoopDelay(clock)
         self.clock, self.chance, self._disk, self._workers = clock, chance, disk, workers
-        self.folder, self.replica = opened.folder, opened.replica
-        self.store = opened.folder.store
-        self.failure, self.counters, self.loop_delay = Failure(), Counters(), LoopDelay(clock)
+        self.folder, self.replica, self.store = opened.folder, opened.replica, opened.folder.store
+        self.failure, self.counters, self.latencies = Failure(), Counters(), RpcLatencies()
         self.watch = DiskWatch(clock, hung_after_s=config.store.disk_hung_after_ms / 1_000)
-        self.latencies = RpcLatencies()
         self.peer_limits, self.memory, self.tls, self.access = peer_limits, memory, tls, access
         self._wire_role()
         self._wire_reading(workers.reads)
@@ -516,6 +514,7 @@ class Wiring:
             schedule=self.delays.schedule,
             transactions=self.transactions,
             pull=self.pull_service,
+            rings=self.rocketmq.ring_service,
             offsets=offset_service(self),
             groups=GroupService(
                 self.coordinator,
@@ -531,6 +530,7 @@ class Wiring:
                 bounds=self.queues.bounds,
                 clients=self.rocketmq.clients,
                 expressions=expressions,
+                turns=self.reads.loop_turns,
             ),
             admin=admin_service(self),
             audit=AuditService(

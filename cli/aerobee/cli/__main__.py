@@ -99,6 +99,7 @@ def main() -> None:
       2    wrong usage
       3    the environment prevents it: no cluster, port in use, folder locked
       4    the operation failed
+      5    a part of the answer is missing: brokers do not answer
       130  interrupted
     """
 

@@ -19,6 +19,8 @@ NEGATIVE = 1
 USAGE = 2
 ENVIRONMENT = 3
 FAILED = 4
+PARTIAL = 5
+"""The command worked, and broker groups that do not answer may have more than it shows."""
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 TERMINATED = 143

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from aerobee.cli.output import print_documents, print_json, say
+from aerobee.cli.output import print_documents, print_json, remark_unanswered, say
 from aerobee.cli.target import Target
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.names import RETRY_PREFIX
@@ -29,42 +29,55 @@ class TopicLag:
     group: str
     topic: str
     members: int
-    lag: int
+    lag: int | None
+    """None: a broker group that has queues of the topic does not answer."""
     committed: int
     """The sum of offsets, as is `ends`: only their growth means anything."""
     ends: int
     read_per_s: float | None = None
     come_per_s: float | None = None
+    unanswered: tuple[str, ...] = ()
+    """Broker groups that could not be asked about the group."""
 
     @property
     def caught_up_s(self) -> float | None:
         """If both go on like this; None if it is not known, or never."""
         if self.lag == 0:
             return 0.0
-        if self.read_per_s is None or self.come_per_s is None:
+        if self.lag is None or self.read_per_s is None or self.come_per_s is None:
             return None
         gain = self.read_per_s - self.come_per_s
         return self.lag / gain if gain > 0 else None
 
     def document(self) -> dict[str, Any]:
         """For --json."""
-        known = {"group": self.group, "topic": self.topic, "members": self.members, "lag": self.lag}
+        known = {
+            "group": self.group,
+            "topic": self.topic,
+            "members": self.members,
+            "lag": self.lag,
+            "unanswered": list(self.unanswered),
+        }
         if self.read_per_s is None or self.come_per_s is None:
             return known
         caught_up_s = self.caught_up_s
         return known | {
-            "readPerSecond": round(self.read_per_s, 1),
-            "comePerSecond": round(self.come_per_s, 1),
+            "inPerSecond": round(self.come_per_s, 1),
+            "outPerSecond": round(self.read_per_s, 1),
             "caughtUpSeconds": None if caught_up_s is None else round(caught_up_s),
         }
 
 
-def lags_of(state: Group) -> list[TopicLag]:
-    """By topic. The group's retry topic is one that it has only while messages fail."""
+def lags_of(state: Group, spread: Mapping[str, Collection[str]]) -> list[TopicLag]:
+    """By topic. The group's retry topic is one that it has only while messages fail.
+
+    `spread`: on which broker groups a topic is; one that it does not have may be on any.
+    """
     found = []
     for topic in sorted({each.queue.topic for each in state.queues}):
         queues = [each for each in state.queues if each.queue.topic == topic]
-        lag = sum(each.lag for each in queues)
+        is_known = not {*state.unanswered}.intersection(spread.get(topic, state.unanswered))
+        lag = sum(each.lag for each in queues) if is_known else None
         if topic.startswith(RETRY_PREFIX) and lag == 0:
             continue
         found.append(
@@ -76,6 +89,7 @@ def lags_of(state: Group) -> list[TopicLag]:
                 # Of a queue without an offset nothing is read yet.
                 sum(max(each.committed_offset or 0, each.min_offset) for each in queues),
                 sum(each.max_offset_end for each in queues),
+                unanswered=state.unanswered,
             )
         )
     return found
@@ -89,7 +103,8 @@ def with_rates(
     found = []
     for each in now:
         earlier = known.get((each.group, each.topic))
-        if earlier is not None and apart_s > 0 and each.committed >= earlier.committed:
+        is_known = earlier is not None and None not in (each.lag, earlier.lag)
+        if earlier and is_known and apart_s > 0 and each.committed >= earlier.committed:
             each = replace(
                 each,
                 read_per_s=(each.committed - earlier.committed) / apart_s,
@@ -114,7 +129,7 @@ def watch_lag(
         before: list[TopicLag] = []
         before_s = 0.0
         while True:
-            found = await _look(admin, names)
+            found, unanswered = await _look(admin, names)
             now_s = clock.monotonic_s()
             found = with_rates(found, before, now_s - before_s)
             if interval_s is not None and as_json:
@@ -126,6 +141,7 @@ def watch_lag(
                 if interval_s is not None and sys.stdout.isatty():
                     click.clear()
                 _print(found, is_watched=interval_s is not None, wide=wide)
+            remark_unanswered(unanswered)
             if interval_s is None:
                 return
             before, before_s = found, now_s
@@ -134,13 +150,19 @@ def watch_lag(
     target.administer(question)
 
 
-async def _look(admin: AdminClient, names: Sequence[str]) -> list[TopicLag]:
+async def _look(admin: AdminClient, names: Sequence[str]) -> tuple[list[TopicLag], tuple[str, ...]]:
+    """And the broker groups that did not answer."""
+    unanswered: Iterable[str] = ()
     # A group that was named and does not exist is worth a word.
     if names:
-        states = [await admin.groups.describe(name) for name in names]
+        states: Sequence[Group] = [await admin.groups.describe(name) for name in names]
     else:
-        states = await admin.groups.describe_all()
-    return [each for state in states for each in lags_of(state)]
+        listed = await admin.groups.describe_all()
+        states, unanswered = listed, listed.unanswered
+    silent = tuple(sorted({*unanswered, *(name for each in states for name in each.unanswered)}))
+    topics = await admin.topics.list() if silent else []
+    spread = {each.name: each.queues_by_broker for each in topics}
+    return [each for state in states for each in lags_of(state, spread)], silent
 
 
 def _print(found: Sequence[TopicLag], *, is_watched: bool, wide: bool) -> None:
@@ -148,18 +170,18 @@ def _print(found: Sequence[TopicLag], *, is_watched: bool, wide: bool) -> None:
         "group": "group",
         "topic": "topic",
         "members": "members",
-        "lag": lambda each: f"{each['lag']:,}",
+        "lag": lambda each: None if each["lag"] is None else f"{each['lag']:,}",
     }
     if is_watched:
         columns |= {
-            "read/s": lambda each: _rate(each.get("readPerSecond")),
-            "come/s": lambda each: _rate(each.get("comePerSecond")),
+            "in/s": lambda each: _rate(each.get("inPerSecond")),
+            "out/s": lambda each: _rate(each.get("outPerSecond")),
             "caught up in": _caught_up,
         }
     print_documents(
         [each.document() for each in found],
         columns,
-        droppable=("members", "come/s"),
+        droppable=("members", "in/s"),
         wide=wide,
         empty="no groups have offsets yet; create one with `aerobee consume TOPIC --group NAME`",
     )
@@ -172,7 +194,7 @@ def _rate(per_s: float | None) -> str:
 def _caught_up(each: dict[str, Any]) -> str:
     if each["lag"] == 0:
         return "now"
-    if "readPerSecond" not in each:
+    if "outPerSecond" not in each:
         return "-"
     left_s = each["caughtUpSeconds"]
     if left_s is None:

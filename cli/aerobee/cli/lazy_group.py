@@ -21,12 +21,14 @@ from aerobee.cli.failures import (
     BROKEN_PIPE,
     INTERRUPTED,
     NEGATIVE,
+    PARTIAL,
     EnvironmentFailure,
     Failure,
     UsageFailure,
     failure_from,
 )
 from aerobee.cli.options import quiet_option
+from aerobee.cli.output import PARTIAL_ANSWER
 
 SERVER_PACKAGES: Final = frozenset(
     {
@@ -159,7 +161,7 @@ class RootGroup(LazyGroup):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            return self._answer(ctx)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
         except click.Abort:
@@ -182,6 +184,19 @@ class RootGroup(LazyGroup):
             if failure is None:
                 raise
             raise failure from error
+
+    def _answer(self, ctx: click.Context) -> Any:
+        """With a code of its own if a part of the answer is missing: that something is not there is
+        not known of that part, either."""
+        try:
+            answer = super().invoke(ctx)
+        except click.exceptions.Exit as end:
+            if end.exit_code != NEGATIVE or not ctx.meta.get(PARTIAL_ANSWER):
+                raise
+        else:
+            if not ctx.meta.get(PARTIAL_ANSWER):
+                return answer
+        raise click.exceptions.Exit(PARTIAL)
 
 
 def _is_broken_pipe(error: Exception) -> bool:

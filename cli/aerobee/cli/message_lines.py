@@ -3,7 +3,8 @@
 As text a line is a body. As JSON a line is an object with `body` (text) or `bodyBase64`, and
 optionally `tag`, `keys`, `properties`, `shardingKey`, and `delay`, `deliverAt` or `delayLevel`;
 what `consume --format json` prints can be given to `produce --format json`, which ignores the
-fields that only a stored message has.
+fields that only a stored message has. Any other field is refused, and so is one that is there
+twice.
 
 A line is read as soon as it is there, so a slow pipe is a slow stream of messages. Reading a
 terminal or a pipe waits in the event loop, never in a thread, so that Ctrl-C ends it at once.
@@ -23,11 +24,22 @@ from typing import Any
 
 from aerobee.cli.moments import parse_delay_ms, parse_time_ms
 from aerobee.client_core import Message, ReceivedMessage
+from aerobee.runtime.config import nearest
 from aerobee.runtime.errors import MessageIllegal
 from aerobee.runtime.printable import printable, printable_json
 from aerobee.store_format.reserved_properties import allowed_of
 
 CHUNK_BYTES = 256 * 1024
+FIELDS = (
+    *("body", "bodyBase64", "tag", "keys", "properties", "shardingKey"),
+    *("delay", "deliverAt", "delayLevel"),
+)
+"""Of a line to be sent."""
+STORED_FIELDS = (
+    *("topic", "broker", "queue", "offset", "messageId", "offsetMessageId"),
+    *("bornMs", "storedMs", "reconsumeTimes"),
+)
+"""What a line of a stored message has besides: read back, it means nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +102,15 @@ def message_of_json(line: bytes, defaults: LineDefaults) -> Message:
         MessageIllegal: no such object, or its values cannot be stored.
     """
     try:
-        document = json.loads(line)
+        document = json.loads(line, object_pairs_hook=_without_twins)
     except ValueError as error:
         raise MessageIllegal(f"the line is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise MessageIllegal('the line is JSON but not an object: write {"body": ...}')
+    for name in document:
+        if name not in FIELDS and name not in STORED_FIELDS:
+            hint = nearest(name, dict.fromkeys(FIELDS))
+            raise MessageIllegal(f"the line has an unknown field {name!r}{hint}")
     return _with_delay(document, defaults).message(
         _body(document),
         tag=_text(document, "tag", defaults.tag),
@@ -102,6 +118,16 @@ def message_of_json(line: bytes, defaults: LineDefaults) -> Message:
         properties={**(defaults.properties or {}), **_properties(document)},
         sharding_key=_text(document, "shardingKey", defaults.sharding_key),
     )
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises MessageIllegal for a name that is there twice."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise MessageIllegal(f"the line has {name!r} twice: which one counts is not known")
+        found[name] = value
+    return found
 
 
 def json_of_message(message: ReceivedMessage) -> bytes:

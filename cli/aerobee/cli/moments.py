@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 import click
@@ -17,6 +17,8 @@ _DELAY = re.compile(r"(\d{1,18})(ms|s|m|h|d)", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 MOMENT_METAVAR = "first|last|TIME"
+_MILLISECONDS = re.compile(r"\.\d{3}(?=[+-])")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNIX_MS = re.compile(r"\d{12,14}", re.ASCII)
 
 
@@ -59,7 +61,7 @@ def parse_moment(text: str, *, now_ms: int) -> Moment:
             f"{text!r} is not a point in time: write first, last, an age such as 90s, 15m, 2h or "
             "3d, a time such as 2026-01-31T12:00 or Unix milliseconds"
         ) from None
-    return Moment(MomentKind.TIME, int(moment.timestamp() * 1_000))
+    return Moment(MomentKind.TIME, _unix_ms(moment, text))
 
 
 def parse_delay_ms(text: str) -> int:
@@ -103,11 +105,29 @@ def parse_time_ms(text: str) -> int:
     if _UNIX_MS.fullmatch(text):
         return int(text)
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1_000)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(
             f"{text!r} is no time: write one such as 2026-01-31T12:00 or Unix milliseconds"
         ) from None
+    return _unix_ms(moment, text)
+
+
+def _unix_ms(moment: datetime, text: str) -> int:
+    """Raises ValueError: it is local, and in an hour in which clocks are set forward or back."""
+    if moment.tzinfo is None:
+        first, second = (moment.replace(fold=fold).astimezone() for fold in (0, 1))
+        if first != second:
+            is_twice = first.replace(tzinfo=None) == moment
+            what = (
+                "comes twice: clocks are set back then"
+                if is_twice
+                else "never comes: clocks are set forward then"
+            )
+            choices = " or ".join(each.isoformat() for each in sorted((first, second)))
+            raise ValueError(f"the local time {text!r} {what}; write {choices}")
+        moment = first
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def delay_argument(
@@ -153,8 +173,14 @@ def moment_argument(
 
 
 def timestamp_text(timestamp_ms: int) -> str:
-    """Local time with milliseconds, as options take it; `-` for 0 and less, which mean never."""
+    """Local time with milliseconds and its offset, as options take it, so that it means one moment
+    only; `-` for 0 and less, which mean never."""
     if timestamp_ms <= 0:
         return "-"
-    moment = datetime.fromtimestamp(timestamp_ms / 1_000).astimezone()
-    return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")
+    moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    return moment.astimezone().isoformat(sep=" ", timespec="milliseconds")
+
+
+def without_milliseconds(text: str) -> str:
+    """What `timestamp_text` made, for a narrow terminal."""
+    return _MILLISECONDS.sub("", text)

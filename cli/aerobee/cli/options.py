@@ -145,7 +145,7 @@ def format_option(help: str) -> Callable[[Command], Command]:
 def settings_option(
     *names: str, metavar: str = "KEY=VALUE", help: str
 ) -> Callable[[Command], Command]:
-    """Adds a repeatable option whose values the command gets as one dict; later ones win."""
+    """Adds a repeatable option whose values the command gets as one dict, no key twice."""
     return click.option(*names, multiple=True, metavar=metavar, callback=_settings, help=help)
 
 
@@ -159,6 +159,8 @@ def _settings(
             raise click.UsageError(
                 f"{parameter.opts[0]} takes {parameter.metavar}, not {text!r}", context
             )
+        if key.strip() in settings:
+            raise click.UsageError(f"{parameter.opts[0]} gives {key.strip()!r} twice", context)
         settings[key.strip()] = value.strip()
     return settings
 

@@ -15,13 +15,16 @@ from typing import Any, Final
 
 import click
 
+from aerobee.cli.moments import without_milliseconds
 from aerobee.runtime.printable import printable, printable_json
 
 QUIET: Final = "aerobee.cli.quiet"
 """In the meta data of click's context."""
+PARTIAL_ANSWER: Final = "aerobee.cli.partial"
+"""In the meta data of click's context: brokers did not answer, and the command told so."""
 GAP: Final = "  "
 """Between the columns of a table."""
-CUT_WIDTH_MIN: Final = 20
+CUT_WIDTH_MIN: Final = 16
 """Of a column that may be cut; others are left out before it gets narrower."""
 
 
@@ -50,9 +53,14 @@ def remark(text: str, *, always: bool = False) -> None:
 
 
 def remark_unanswered(names: Sequence[str]) -> None:
-    """Of broker groups, whose part of what was searched for is missing."""
-    if names:
-        remark(f"not searched, because they do not answer: {', '.join(names)}", always=True)
+    """Of broker groups, whose part of the answer is missing: the command ends with the exit code
+    that says so, whatever else it finds."""
+    if not names:
+        return
+    remark(f"no answer from {', '.join(names)}: what is there is missing here", always=True)
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[PARTIAL_ANSWER] = True
 
 
 def counted(count: int, noun: str, several: str | None = None) -> str:
@@ -91,12 +99,14 @@ def print_table(
     empty: str = "",
     droppable: Sequence[str] = (),
     cuttable: str = "",
+    times: str = "",
     wide: bool = True,
 ) -> None:
     """Columns with headers. On a terminal with rules; in a pipe plain aligned text, never cut.
 
-    Cells are never folded. Where a terminal is too narrow and `wide` is not asked for, columns of
-    `droppable` are left out, the first one first, and then the texts of `cuttable` are cut.
+    Cells are never folded. Where a terminal is too narrow and `wide` is not asked for, the column
+    `times` loses its milliseconds, then columns of `droppable` are left out, the first one first,
+    and then the texts of `cuttable` are cut.
 
     Args:
         title: a line above, for a table that is a part of the answer.
@@ -113,7 +123,7 @@ def print_table(
     left_out: list[str] = []
     if on_terminal and not wide:
         width = shutil.get_terminal_size().columns
-        columns, left_out = _fitting(columns, droppable, cuttable, width)
+        columns, left_out = _fitting(columns, droppable, cuttable, times, width)
     if title:
         say(title)
     if empty and not rows:
@@ -146,13 +156,18 @@ class _Column:
             room = " " * (self.width - _width(text))
             yield room + text if self._is_numeric else text + room
 
+    def shortened(self) -> _Column:
+        """The same with times to the second."""
+        texts = [without_milliseconds(text) for text in self._texts[1:]]
+        return _Column(self.header, texts, self._is_numeric)
+
     def cut(self, width: int) -> _Column:
         """The same with texts that end early where they are wider."""
         return _Column(self.header, [_cut(text, width) for text in self._texts[1:]], False)
 
 
 def _fitting(
-    columns: list[_Column], droppable: Sequence[str], cuttable: str, width: int
+    columns: list[_Column], droppable: Sequence[str], cuttable: str, times: str, width: int
 ) -> tuple[list[_Column], list[str]]:
     """The columns for which there is room, and the headers of the others."""
     left_out: list[str] = []
@@ -165,6 +180,8 @@ def _fitting(
         )
         return sum(widths) + len(GAP) * (len(columns) - 1) - width
 
+    if times and missing(CUT_WIDTH_MIN) > 0:
+        columns = [each.shortened() if each.header == times else each for each in columns]
     for header in droppable:
         if missing(CUT_WIDTH_MIN) <= 0:
             break

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import difflib
 import functools
 import re
 from collections.abc import Awaitable, Callable
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from aerobee import AdminClient
 
 TIMEOUT_MS = 5_000
+PATIENCE_S = 1.0
+"""Of a question that only a suggestion needs."""
+NOT_FOUND = (errors.TopicNotFound, errors.GroupNotFound)
 
 _UNRESOLVED = re.compile(r"the host name \S+ cannot be resolved")
 _ENCRYPTION = re.compile(
@@ -54,6 +59,30 @@ class Target:
 
         return run(main)
 
+    def meant(self, error: errors.AerobeeError) -> str:
+        """`; did you mean 'orders'?` if the cluster has a name like one of this command's arguments
+        that the error tells to be unknown; else nothing."""
+        context = click.get_current_context(silent=True)
+        given = context.params.values() if context is not None else ()
+        words = [word for each in given for word in (each if isinstance(each, tuple) else (each,))]
+        unknown = [word for word in words if isinstance(word, str) and word and word in str(error)]
+        if not unknown:
+            return ""
+
+        async def names(admin: AdminClient) -> list[str]:
+            async with asyncio.timeout(PATIENCE_S):
+                if isinstance(error, errors.GroupNotFound):
+                    brokers = [each.broker_name for each in (await admin.cluster()).groups]
+                    return [*await admin.groups.list(), *brokers]
+                return [each.name for each in await admin.topics.list()]
+
+        try:
+            known = replace(self, timeout_s=PATIENCE_S).administer(names)
+        except Exception:
+            return ""  # Nobody asked for this question.
+        near = [each for word in unknown for each in difflib.get_close_matches(word, known)]
+        return f"; did you mean {' or '.join(map(repr, dict.fromkeys(near)))}?" if near else ""
+
     def admin_client(self) -> AdminClient:
         """To be opened where an event loop runs already."""
         from aerobee import AdminClient
@@ -78,6 +107,13 @@ def _unreachable(error: Exception, target: Target) -> errors.Unreachable | None:
     ):
         return error
     return None
+
+
+def _unknown(error: BaseException) -> errors.AerobeeError | None:
+    """The error, if it says that there is no such topic or group."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((each for each in map(_unknown, error.exceptions) if each is not None), None)
+    return error if isinstance(error, NOT_FOUND) else None
 
 
 def _cannot_reach(error: errors.Unreachable, target: Target) -> EnvironmentFailure:
@@ -150,10 +186,13 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         target = Target(nameserver, cluster, tls)
         try:
             return command(*args, target=target, **kwargs)
-        except (errors.Unreachable, ExceptionGroup) as error:
+        except (errors.Unreachable, *NOT_FOUND, ExceptionGroup) as error:
             unreachable = _unreachable(error, target)
             if unreachable is not None:
                 raise _cannot_reach(unreachable, target) from error
+            unknown = _unknown(error)
+            if unknown is not None:
+                raise type(unknown)(f"{unknown}{target.meant(unknown)}") from error
             raise
 
     return wrapped

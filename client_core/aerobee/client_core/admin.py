@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.group_calls import UNANSWERED
+from aerobee.client_core.master_search import AnswerDict, AnswerList, RollCall, ask_masters
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.methods import (
     CLEAN_STORE,
@@ -61,14 +61,18 @@ class GroupState:
     """In ascending order."""
     retry: Mapping[str, broker_pb2.RetrySettings] = field(default_factory=dict)
     """By broker name: how failed messages are redelivered."""
+    unanswered: tuple[str, ...] = ()
+    """Broker groups that could not be asked; their queues and members are missing here."""
 
     @property
-    def lag(self) -> int:
-        return sum(queue.lag for queue in self.queues)
+    def lag(self) -> int | None:
+        """None: not known, because a broker group could not be asked."""
+        return None if self.unanswered else sum(queue.lag for queue in self.queues)
 
 
 class Admin:
-    """Describes brokers and groups. Brokers that are down are left out, not an error.
+    """Describes brokers and groups. A broker group that does not answer is no error, unless none
+    does: each answer names it as `unanswered`.
 
     Example::
 
@@ -96,17 +100,34 @@ class Admin:
             timeout_ms=self._timeout_ms,
         )
 
-    async def masters(self) -> list[Endpoint]:
-        """The live masters, by broker name. Waits for a group that is electing one; it is left out
-        if it has none in time."""
+    async def roll_call(self) -> RollCall:
+        """The live masters, and the broker groups without one. Waits for a group that is electing
+        one; it is absent if it has none in time, and at once if none of its brokers is alive."""
         end_s = self._clock.monotonic_s() + self._timeout_ms / 1_000
         while True:
-            endpoints = await self._endpoints()
-            masters = {each.broker_name: each for each in endpoints if each.is_master}
-            is_whole = all(each.broker_name in masters for each in endpoints)
-            if is_whole or self._clock.monotonic_s() >= end_s:
-                return [masters[name] for name in sorted(masters)]
+            description = await self.describe_cluster()
+            call = RollCall.of(description)
+            alive = {each.identity.broker_name for each in description.brokers}
+            if alive.isdisjoint(call.absent) or self._clock.monotonic_s() >= end_s:
+                return call
             await asyncio.sleep(MASTER_POLL_S)
+
+    async def masters(self) -> list[Endpoint]:
+        """The live masters, by broker name, as `roll_call` has them."""
+        return list((await self.roll_call()).masters)
+
+    async def all_masters(self, wanted: Collection[str] = ()) -> list[Endpoint]:
+        """The masters of all broker groups, or of the given ones, by broker name: for what must be
+        done on each of them. Raises NoBrokerAvailable: one of them has none now."""
+        call = await self.roll_call()
+        masters = {endpoint.broker_name: endpoint for endpoint in call.masters}
+        names = set(wanted) or {*masters, *call.absent}
+        if missing := sorted(names - masters.keys()):
+            raise errors.NoBrokerAvailable(
+                f"{', '.join(missing)} has no master now, and nothing was changed; see `aerobee "
+                "cluster show`"
+            )
+        return [masters[name] for name in sorted(names)]
 
     async def master(self, broker_name: str) -> Endpoint:
         """The live master of a broker group; waits for one as `masters` does.
@@ -120,18 +141,16 @@ class Admin:
             f"{broker_name} has no master now, or is no broker group; see `aerobee cluster show`"
         )
 
-    async def readers(self) -> list[Endpoint]:
+    async def readers(self) -> AnswerList[Endpoint]:
         """One live broker of each broker group that has its messages, by broker name: the master,
-        or a slave if there is none."""
+        or a slave if there is none. `unanswered`: the groups without a live broker."""
+        description = await self.describe_cluster()
         readers: dict[str, Endpoint] = {}
-        for endpoint in await self._endpoints():
+        for endpoint in map(Endpoint.from_proto, description.brokers):
             if endpoint.is_master or endpoint.broker_name not in readers:
                 readers[endpoint.broker_name] = endpoint
-        return [readers[name] for name in sorted(readers)]
-
-    async def _endpoints(self) -> list[Endpoint]:
-        description = await self.describe_cluster()
-        return [Endpoint.from_proto(broker) for broker in description.brokers]
+        absent = {each.broker_name for each in description.groups} - readers.keys()
+        return AnswerList([readers[name] for name in sorted(readers)], sorted(absent))
 
     async def hand_over(
         self,
@@ -213,78 +232,85 @@ class Admin:
             timeout_ms=timeout_ms,
         )
 
-    async def removed_unread(self, group: str) -> dict[MessageQueue, int]:
+    async def removed_unread(self, group: str) -> AnswerDict[MessageQueue, int]:
         """How many messages each queue lost before the group had read them, since its broker's
-        start. Brokers that do not answer are left out.
+        start.
 
         Raises:
-            Unreachable, DeadlineExceeded: no nameserver answers.
+            Unreachable, DeadlineExceeded: no nameserver answers. NoBrokerAvailable: no broker does.
         """
 
         async def ask(endpoint: Endpoint) -> list[tuple[MessageQueue, int]]:
-            try:
-                stats = await self.broker_stats(endpoint.address)
-            except (errors.Unreachable, errors.DeadlineExceeded):
-                return []
+            stats = await self.broker_stats(endpoint.address)
             return [
                 (MessageQueue(each.topic, endpoint.broker_name, each.queue_id), each.messages)
                 for each in stats.removed_unread
                 if each.group == group
             ]
 
-        answers = await all_of([ask(endpoint) for endpoint in await self.masters()])
-        return dict(sorted(lost for answer in answers for lost in answer))
+        answers, unanswered = await ask_masters(await self.roll_call(), ask)
+        lost = sorted(each for answer in answers.values() for each in answer)
+        return AnswerDict(dict(lost), unanswered)
 
-    async def list_groups(self) -> list[str]:
-        """Names of all groups that have members or offsets on some broker, sorted."""
+    async def list_groups(self) -> AnswerList[str]:
+        """Names of all groups that have members or offsets on some broker, sorted.
 
-        async def ask(endpoint: Endpoint) -> list[str]:
-            try:
-                response = await self._channels.call(
-                    endpoint.address,
-                    LIST_GROUPS,
-                    broker_pb2.ListGroupsRequest(),
-                    timeout_ms=self._timeout_ms,
-                )
-            except UNANSWERED:
-                return []
-            return list(response.groups)
+        Raises:
+            Unreachable, DeadlineExceeded: no nameserver answers. NoBrokerAvailable: no broker does.
+        """
 
-        answers = await all_of([ask(endpoint) for endpoint in await self.masters()])
-        return sorted({group for answer in answers for group in answer})
+        async def ask(endpoint: Endpoint) -> Sequence[str]:
+            response = await self._channels.call(
+                endpoint.address,
+                LIST_GROUPS,
+                broker_pb2.ListGroupsRequest(),
+                timeout_ms=self._timeout_ms,
+            )
+            return response.groups
+
+        answers, unanswered = await ask_masters(await self.roll_call(), ask)
+        return AnswerList(sorted({each for some in answers.values() for each in some}), unanswered)
 
     async def describe_group(self, group: str) -> GroupState:
         """Members, leases, offsets and lag of a group.
 
         Raises:
-            IllegalName; GroupNotFound: no reachable broker knows it; Unreachable,
-            DeadlineExceeded: no nameserver answers.
+            IllegalName; GroupNotFound: no broker knows it; NoBrokerAvailable: those that answer do
+            not know it, and others do not answer; Unreachable, DeadlineExceeded: no nameserver
+            answers.
         """
         check_group_name(group)
 
-        async def ask(endpoint: Endpoint) -> tuple[str, broker_pb2.GroupDescription] | None:
+        async def ask(endpoint: Endpoint) -> broker_pb2.GroupDescription | None:
             try:
-                description = await self._channels.call(
+                return await self._channels.call(
                     endpoint.address,
                     DESCRIBE_GROUP,
                     broker_pb2.DescribeGroupRequest(group=group),
                     timeout_ms=self._timeout_ms,
                 )
-            except (errors.GroupNotFound, *UNANSWERED):
+            except errors.GroupNotFound:
                 return None
-            return endpoint.broker_name, description
 
-        answers = await all_of([ask(endpoint) for endpoint in await self.masters()])
-        found = [answer for answer in answers if answer is not None]
+        answers, unanswered = await ask_masters(await self.roll_call(), ask)
+        found = {broker: each for broker, each in answers.items() if each is not None}
+        if unanswered and not found:
+            raise errors.NoBrokerAvailable(
+                f"no broker that answers knows group {group!r}, and {', '.join(unanswered)} does "
+                "not answer: see `aerobee cluster show`"
+            )
         if not found:
             raise unknown_group(group)
-        members = {member.client_id: member for _, each in found for member in each.members}
-        queues = [_queue_state(broker, queue) for broker, each in found for queue in each.queues]
+        members = {one.client_id: one for each in found.values() for one in each.members}
+        queues = [
+            _queue_state(broker, queue) for broker, each in found.items() for queue in each.queues
+        ]
         return GroupState(
             group=group,
             members=tuple(members[client_id] for client_id in sorted(members)),
             queues=tuple(sorted(queues, key=lambda state: state.queue)),
-            retry={broker: each.retry for broker, each in sorted(found, key=lambda one: one[0])},
+            retry={broker: each.retry for broker, each in found.items()},
+            unanswered=unanswered,
         )
 
     async def configure_group(
@@ -300,14 +326,7 @@ class Admin:
             brokers may have changed it; repeat the call.
         """
         check_group_name(group)
-        masters = {endpoint.broker_name: endpoint for endpoint in await self.masters()}
-        description = await self.describe_cluster()
-        names = {each.broker_name for each in description.groups}
-        if missing := sorted(names - masters.keys()):
-            raise errors.NoBrokerAvailable(
-                f"{', '.join(missing)} has no master now, and nothing was changed; see `aerobee "
-                "cluster show`"
-            )
+        masters = await self.all_masters()
 
         async def ask(endpoint: Endpoint) -> tuple[str, broker_pb2.RetrySettings]:
             request = broker_pb2.ConfigureGroupRequest(group=group, retry=settings)
@@ -316,7 +335,7 @@ class Admin:
             )
             return endpoint.broker_name, answer
 
-        return dict(sorted(await all_of([ask(each) for each in masters.values()])))
+        return dict(sorted(await all_of([ask(each) for each in masters])))
 
 
 def unknown_group(group: str) -> errors.GroupNotFound:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
+from typing import Self
 
 from aerobee.access.credentials import Credentials
 from aerobee.client_core.access import Access
@@ -20,7 +20,6 @@ from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.dead_letters import DeadLetters
 from aerobee.client_core.defaults import milliseconds
 from aerobee.client_core.deletions import Deletions
-from aerobee.client_core.loop_thread import BlockingClient, LoopThread
 from aerobee.client_core.messages import Messages
 from aerobee.client_core.offsets import Offsets
 from aerobee.client_core.schedules import Schedules
@@ -29,8 +28,6 @@ from aerobee.client_core.transactions import Transactions
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.tls_config import TlsConfig
 from aerobee.runtime.whole_number import check_whole_number
-
-T = TypeVar("T")
 
 TIMEOUT_S = 5.0
 AWAIT_CLUSTER_MS = 10_000
@@ -123,46 +120,3 @@ class AdminClient:
         traceback: TracebackType | None,
     ) -> None:
         await self._connection.__aexit__(kind, error, traceback)
-
-
-class BlockingAdminClient(BlockingClient[AdminClient]):
-    """An `AdminClient` for code without an event loop; the arguments are the same.
-
-    For example::
-
-        with BlockingAdminClient("127.0.0.1:8081") as admin:
-            topics = admin.call(lambda admin: admin.topics.list())
-    """
-
-    def __init__(
-        self,
-        nameservers: str | Sequence[str] | None = None,
-        cluster: str | None = None,
-        *,
-        timeout: float = TIMEOUT_S,
-        await_cluster_ms: int = AWAIT_CLUSTER_MS,
-        tls: bool | TlsConfig | None = None,
-        credentials: Credentials | None = None,
-    ) -> None:
-        super().__init__(
-            LoopThread(
-                "admin client",
-                lambda: AdminClient(
-                    nameservers,
-                    cluster,
-                    timeout=timeout,
-                    await_cluster_ms=await_cluster_ms,
-                    tls=tls,
-                    credentials=credentials,
-                ),
-            )
-        )
-
-    def call(self, ask: Callable[[AdminClient], Coroutine[Any, Any, T]]) -> T:
-        """Returns, or raises, what a call of `AdminClient` does."""
-        return self._thread.call(ask)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Never:
-            raise AttributeError(f"no {name!r} here: say admin.call(lambda admin: admin.{name}...)")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from aerobee.client_core.admin import Admin, GroupQueueState
 from aerobee.client_core.deletions import DeletedGroup, Deletions
+from aerobee.client_core.master_search import AnswerDict, AnswerList
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.errors import GroupNotFound, InvalidArgument
@@ -42,6 +42,18 @@ class BackOff:
 
 
 @dataclass(frozen=True, slots=True)
+class InOrderRetry:
+    """How a group's members try a failed message again that holds up its queue, with
+    `Ordering.ORDERLY`."""
+
+    retries_max: int | None
+    """After this many a message becomes a dead letter; None: it is tried again without end, because
+    nobody has set the group's `retries_max`."""
+    back_off: BackOff
+    """Unless the member has `suspend_ms`."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupRetry:
     """How a group's failed messages are redelivered."""
 
@@ -56,6 +68,8 @@ class GroupRetry:
     delays_ms: tuple[int, ...] = ()
     """Without `back_off`: how long a message waits after its first failure, its second and so on;
     the last one counts for all further ones. Empty: the broker is an older version."""
+    in_order: InOrderRetry | None = None
+    """For members that handle messages in order; None: the broker is an older version."""
 
     @property
     def kind(self) -> Literal["exponential", "steps", "levels"]:
@@ -74,6 +88,8 @@ class Group:
     queues: tuple[GroupQueueState, ...]
     retry: Mapping[str, GroupRetry]
     """By broker group."""
+    unanswered: tuple[str, ...] = ()
+    """Broker groups that could not be asked; their queues and members are missing here."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -82,35 +98,41 @@ class Group:
         return tuple(sorted(subscribed | {queue.queue.topic for queue in self.queues}))
 
     @property
-    def lag(self) -> int:
-        """Messages that are stored but not finished."""
-        return sum(queue.lag for queue in self.queues)
+    def lag(self) -> int | None:
+        """Messages that are stored but not finished. None: not known, because a broker group could
+        not be asked."""
+        return None if self.unanswered else sum(queue.lag for queue in self.queues)
 
 
 class GroupAdmin:
     """Consumer groups: list, show, configure, delete. Every call may raise Unreachable,
-    DeadlineExceeded and AccessDenied, and NoBrokerAvailable while a broker group has no master."""
+    DeadlineExceeded and AccessDenied, and NoBrokerAvailable: of what is asked if no broker answers,
+    of what is changed while a broker group has no master."""
 
     def __init__(self, admin: Admin, deletions: Deletions) -> None:
         self._admin = admin
         self._deletions = deletions
 
-    async def list(self, *, with_own: bool = False) -> list[str]:
+    async def list(self, *, with_own: bool = False) -> AnswerList[str]:
         """The names of all groups; `with_own` includes the system's."""
         names = await self._admin.list_groups()
-        return [name for name in names if with_own or not is_system_group(name)]
+        return AnswerList(
+            [name for name in names if with_own or not is_system_group(name)], names.unanswered
+        )
 
     async def describe(self, name: str) -> Group:
-        """A group's members, offsets and lag. Raises GroupNotFound, IllegalName."""
+        """A group's members, offsets and lag. Raises GroupNotFound, IllegalName;
+        NoBrokerAvailable: a broker that does not answer may know it."""
         state = await self._admin.describe_group(name)
         return Group(
             name=name,
             members=tuple(_member(each) for each in state.members),
             queues=state.queues,
             retry={broker: _retry(each) for broker, each in state.retry.items()},
+            unanswered=state.unanswered,
         )
 
-    async def describe_all(self, *, with_own: bool = False) -> builtins.list[Group]:
+    async def describe_all(self, *, with_own: bool = False) -> AnswerList[Group]:
         """All groups that `list` names, by name, without those deleted in the meantime."""
 
         async def ask(name: str) -> Group | None:
@@ -119,12 +141,14 @@ class GroupAdmin:
             except GroupNotFound:
                 return None
 
-        found = await all_of([ask(name) for name in await self.list(with_own=with_own)])
-        return [each for each in found if each is not None]
+        names = await self.list(with_own=with_own)
+        found = [each for each in await all_of([ask(name) for name in names]) if each is not None]
+        silent = {*names.unanswered, *(each for group in found for each in group.unanswered)}
+        return AnswerList(found, sorted(silent))
 
-    async def removed_unread(self, name: str) -> dict[MessageQueue, int]:
+    async def removed_unread(self, name: str) -> AnswerDict[MessageQueue, int]:
         """How many messages each queue lost before the group had read them, since its broker's
-        start. Brokers that do not answer are left out."""
+        start."""
         return await self._admin.removed_unread(name)
 
     async def configure(
@@ -168,7 +192,7 @@ class GroupAdmin:
 
     async def committed_offsets(
         self, name: str, topic: str, queues: Sequence[tuple[str, int]] = ()
-    ) -> dict[MessageQueue, int]:
+    ) -> AnswerDict[MessageQueue, int]:
         """What `delete_offsets` would delete."""
         return await self._deletions.committed_offsets(name, topic, queues)
 
@@ -205,14 +229,20 @@ def _expression(wanted: broker_pb2.Filter) -> str:
 
 def _retry(found: broker_pb2.RetrySettings) -> GroupRetry:
     kind = found.WhichOneof("back_off")
-    exponential = found.exponential
+    in_order = found.in_order
+    limit = in_order.retries_max if in_order.HasField("retries_max") else None
     steps_ms = tuple(found.steps.delays_ms)
     return GroupRetry(
         retries_max=found.retries_max,
-        back_off=BackOff(exponential.initial_ms, exponential.max_ms, exponential.multiplier)
-        if kind == "exponential"
-        else None,
+        back_off=_back_off(found.exponential) if kind == "exponential" else None,
         steps_ms=steps_ms,
         ordered=found.ordered,
         delays_ms=Steps(steps_ms).all_ms if steps_ms else tuple(found.levels.delays_ms),
+        in_order=InOrderRetry(limit, _back_off(in_order.back_off))
+        if found.HasField("in_order")
+        else None,
     )
+
+
+def _back_off(found: broker_pb2.ExponentialBackOff) -> BackOff:
+    return BackOff(found.initial_ms, found.max_ms, found.multiplier)

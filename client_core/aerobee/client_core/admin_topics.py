@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from aerobee.client_core.master_search import AnswerList
 from aerobee.client_core.topics import Topics
 from aerobee.cluster_view.route import PERM_READ, PERM_WRITE, MessageQueue
 from aerobee.cluster_view.routes import Routes
-from aerobee.runtime.errors import InvalidArgument, TopicNotFound
+from aerobee.runtime.errors import (
+    InvalidArgument,
+    NoBrokerAvailable,
+    TopicExists,
+    TopicNotFound,
+)
 from aerobee.v1 import common_pb2
 
 Permission = Literal["rw", "r", "w"]
@@ -81,21 +87,30 @@ class TopicAdmin:
         permission: Permission = "rw",
         ordered: bool = False,
         attributes: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
     ) -> Topic:
         """Create a topic; `queues` is the total, by default what the cluster's policy says.
+
+        Args:
+            exist_ok: a topic that is there already is returned as it is, whatever its queues and
+                attributes.
 
         Raises:
             TopicExists, IllegalName, LimitReached, NoBrokerAvailable.
         """
-        return _topic(
-            await self._topics.create(
+        try:
+            made = await self._topics.create(
                 name,
                 queues=queues or 0,
                 perm=_mask(permission),
                 order=ordered,
                 attributes=attributes,
             )
-        )
+        except TopicExists:
+            if not exist_ok:
+                raise
+            return await self.get(name)
+        return _topic(made)
 
     async def update(
         self,
@@ -126,16 +141,25 @@ class TopicAdmin:
         await self._topics.delete(name)
 
     async def get(self, name: str) -> Topic:
-        """One topic. Raises TopicNotFound."""
-        found = next((each for each in await self.list(with_own=True) if each.name == name), None)
+        """One topic. Raises TopicNotFound; NoBrokerAvailable: a broker that does not answer may
+        have it."""
+        listed = await self.list(with_own=True)
+        found = next((each for each in listed if each.name == name), None)
+        if found is None and listed.unanswered:
+            raise NoBrokerAvailable(
+                f"no broker that answers has topic {name!r}, and {', '.join(listed.unanswered)} "
+                "does not answer: see `aerobee cluster show`"
+            )
         if found is None:
             raise TopicNotFound(f"there is no topic {name!r}; create it, or check the spelling")
         return found
 
-    async def list(self, *, with_own: bool = False) -> list[Topic]:
+    async def list(self, *, with_own: bool = False) -> AnswerList[Topic]:
         """All topics, by name; `with_own` includes those that brokers created themselves: for
-        groups' failed messages and dead letters, and for the system."""
-        return [_topic(each) for each in await self._topics.list(with_own=with_own)]
+        groups' failed messages and dead letters, and for the system. `unanswered`: the broker
+        groups whose own topics are missing. Raises NoBrokerAvailable: no broker answers."""
+        listed = await self._topics.list(with_own=with_own)
+        return AnswerList(map(_topic, listed), listed.unanswered)
 
     async def describe(self, name: str) -> TopicDescription:
         """A topic's queues and where they are. Raises TopicNotFound."""

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from aerobee.client_core.admin import Admin
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.group_calls import GroupCalls
+from aerobee.client_core.group_calls import UNANSWERED, GroupCalls
+from aerobee.client_core.master_search import nobody_answers
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.methods import PULL, SETTLE_DEAD_LETTERS
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime import errors
 from aerobee.runtime.names import check_group_name
 from aerobee.runtime.own_protocol import error_from_code
-from aerobee.store_format.dead_letter_fields import DeadLetter, dead_letter_topic, read_dead_letter
+from aerobee.store_format.dead_letter_fields import (
+    DeadLetter,
+    GroupNameTooLong,
+    dead_letter_topic,
+    read_dead_letter,
+    retry_topic,
+)
 from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 
@@ -59,6 +66,23 @@ class LetterFilter:
         )
 
 
+class FoundLetters:
+    """Letters as they are read, broker by broker, oldest first: for one `async for`."""
+
+    def __init__(self, letters: AsyncIterator[Letter], silent: Collection[str]) -> None:
+        self._letters = letters
+        self._silent = silent
+
+    def __aiter__(self) -> AsyncIterator[Letter]:
+        return self._letters
+
+    @property
+    def unanswered(self) -> tuple[str, ...]:
+        """Broker groups that could not be asked so far; their letters, or the rest of them, are
+        missing."""
+        return tuple(sorted(self._silent))
+
+
 class DeadLetters:
     """Dead letters of one cluster.
 
@@ -76,20 +100,33 @@ class DeadLetters:
         self._calls = GroupCalls(connection)
         self._timeout_ms = timeout_ms
 
-    async def find(self, group: str, wanted: LetterFilter | None = None) -> AsyncIterator[Letter]:
-        """A group's letters, broker by broker, oldest first. Brokers that are down are left out.
+    def find(self, group: str, wanted: LetterFilter | None = None) -> FoundLetters:
+        """A group's letters, broker by broker, oldest first.
 
         Raises:
-            IllegalName; Unreachable, DeadlineExceeded: no nameserver answers, or a broker does not.
+            IllegalName; while they are read: Unreachable, DeadlineExceeded: no nameserver answers;
+            NoBrokerAvailable: no broker does.
         """
         check_group_name(group)
-        topic = dead_letter_topic(group)
-        for endpoint in await self._admin.masters():
-            queue = MessageQueue(topic, endpoint.broker_name, 0)
-            async for message in self._read(endpoint.address, queue):
-                letter = Letter(message, read_dead_letter(message.record))
-                if wanted is None or wanted.selects(letter):
-                    yield letter
+        silent = set[str]()
+        return FoundLetters(self._find(group, wanted or LetterFilter(), silent), silent)
+
+    async def _find(
+        self, group: str, wanted: LetterFilter, silent: set[str]
+    ) -> AsyncIterator[Letter]:
+        call = await self._admin.roll_call()
+        silent.update(call.absent)
+        for endpoint in call.masters:
+            queue = MessageQueue(dead_letter_topic(group), endpoint.broker_name, 0)
+            try:
+                async for message in self._read(endpoint.address, queue):
+                    letter = Letter(message, read_dead_letter(message.record))
+                    if wanted.selects(letter):
+                        yield letter
+            except UNANSWERED:
+                silent.add(endpoint.broker_name)
+        if silent and len(silent) == len(call.masters) + len(call.absent):
+            raise nobody_answers(sorted(silent))
 
     async def _read(self, address: str, queue: MessageQueue) -> AsyncIterator[ReceivedMessage]:
         offset, end = 0, None
@@ -112,18 +149,35 @@ class DeadLetters:
             offset = result.next_offset
 
     async def resend(
-        self, group: str, letters: Sequence[Letter], *, topic: str = "", resends_max: int = 0
+        self,
+        group: str,
+        letters: Sequence[Letter],
+        *,
+        to_all_groups: bool = False,
+        topic: str = "",
+        resends_max: int = 0,
     ) -> list[errors.AerobeeError | None]:
-        """Resend letters, each exactly once, to `topic` or to their original topics. An answer is
-        None, or the reason why the letter stays where it is.
+        """Resend letters, each exactly once, to the group that failed: no other group gets them. An
+        answer is None, or the reason why the letter stays where it is.
 
         Args:
+            to_all_groups: send them to their original topics instead, so that every group that
+                reads these gets them again. Needed for a group with ordered listeners, which reads
+                nothing else.
+            topic: send them to this topic instead, for all groups that read it.
             resends_max: how often a message may be resent the same way; 0: 3 times.
 
         Raises:
+            InvalidArgument: both places are given; or the group does not read its retry topic.
             NoBrokerAvailable, AerobeeError: some may have been sent; ask again.
         """
-        resend = broker_pb2.Resend(topic=topic, resends_max=resends_max)
+        if to_all_groups and topic:
+            raise errors.InvalidArgument("give either topic or to_all_groups")
+        try:
+            target = topic if topic or to_all_groups else retry_topic(group)
+        except GroupNameTooLong as error:
+            raise errors.InvalidArgument(str(error)) from None
+        resend = broker_pb2.Resend(topic=target, resends_max=resends_max)
         return await self._settle(group, letters, resend)
 
     async def drop(self, group: str, letters: Sequence[Letter]) -> list[errors.AerobeeError | None]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aerobee.client_core.admin import Admin, unknown_group
 from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.master_search import AnswerDict
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.methods import DELETE_GROUP, DELETE_OFFSETS
 from aerobee.cluster_view.route import Endpoint, MessageQueue
@@ -53,7 +54,7 @@ class Deletions:
                 it again.
         """
         check_group_name(group)
-        masters = await self._all_masters()
+        masters = await self._admin.all_masters()
         if not force:
             await self._check_no_members(group)
 
@@ -79,6 +80,11 @@ class Deletions:
             state = await self._admin.describe_group(group)
         except errors.GroupNotFound:
             return
+        if state.unanswered:
+            raise errors.NoBrokerAvailable(
+                f"{', '.join(state.unanswered)} does not answer, so whether group {group} has "
+                "members is not known, and nothing was deleted; see `aerobee cluster show`"
+            )
         if state.members:
             names = ", ".join(repr(member.client_id) for member in state.members[:3])
             raise errors.GroupInUse(
@@ -100,7 +106,7 @@ class Deletions:
             NoBrokerAvailable: one of these broker groups has no master now, or does not exist.
             IllegalName, Unreachable, DeadlineExceeded: some brokers may have deleted theirs.
         """
-        masters = await self._all_masters({broker for broker, _ in queues})
+        masters = await self._admin.all_masters({broker for broker, _ in queues})
 
         async def ask(endpoint: Endpoint) -> list[tuple[MessageQueue, int]]:
             queue_ids = [each for broker, each in queues if broker == endpoint.broker_name]
@@ -120,26 +126,16 @@ class Deletions:
 
     async def committed_offsets(
         self, group: str, topic: str, queues: Sequence[tuple[str, int]] = ()
-    ) -> dict[MessageQueue, int]:
+    ) -> AnswerDict[MessageQueue, int]:
         """What `delete_offsets` would delete. Raises as `describe_group`."""
         state = await self._admin.describe_group(group)
-        return {
-            each.queue: each.committed_offset
-            for each in state.queues
-            if each.committed_offset is not None
-            and each.queue.topic == topic
-            and (not queues or (each.queue.broker_name, each.queue.queue_id) in queues)
-        }
-
-    async def _all_masters(self, wanted: Collection[str] = ()) -> list[Endpoint]:
-        """The masters of all broker groups, or of the given ones. Raises NoBrokerAvailable: one of
-        them has none now."""
-        description = await self._admin.describe_cluster()
-        names = set(wanted) or {group.broker_name for group in description.groups}
-        masters = {endpoint.broker_name: endpoint for endpoint in await self._admin.masters()}
-        if missing := sorted(names - masters.keys()):
-            raise errors.NoBrokerAvailable(
-                f"{', '.join(missing)} has no master now, and nothing was deleted; see `aerobee "
-                "cluster show`"
-            )
-        return [masters[name] for name in sorted(names)]
+        return AnswerDict(
+            {
+                each.queue: each.committed_offset
+                for each in state.queues
+                if each.committed_offset is not None
+                and each.queue.topic == topic
+                and (not queues or (each.queue.broker_name, each.queue.queue_id) in queues)
+            },
+            state.unanswered,
+        )

@@ -174,12 +174,18 @@ class BlockingClient(Generic[Client]):
         self._thread = thread
 
     def start(self) -> None:
-        """See `start` of the asynchronous client."""
+        """Open the client, in a thread of its own; it ends with `close`.
+
+        Raises:
+            InvalidArgument: it is open already.
+            AerobeeError: as `start` of the asynchronous client.
+        """
         self._thread.open()
 
     def close(self) -> None:
-        """See `aclose` of the asynchronous client. Does nothing if it is closed already, or in a
-        child of the process that opened it."""
+        """Finish what is under way, as `aclose` of the asynchronous client does, and end its
+        thread. Does nothing if it is closed already, or in a child of the process that opened it.
+        """
         self._thread.close()
 
     def __enter__(self) -> Self:

@@ -24,6 +24,7 @@ from aerobee.store_format.record import Record, iterate_records
 from aerobee.v1 import broker_pb2
 
 FOUND_MESSAGES_MAX = 64
+"""Of one answer; and how many are looked for if nothing else is said."""
 _READ_BYTES = 1024 * 1024
 
 
@@ -93,7 +94,8 @@ class Messages:
             # Two can have it only if one took over the other's address: the one of its current
             # owner counts.
             return min(found, key=lambda each: each[:2])[2]
-        silent = [
+        silent = [*readers.unanswered]
+        silent += [
             endpoint.broker_name
             for endpoint, answer in zip(readers, answers, strict=True)
             # A slave, asked while there is no master, may not have everything.
@@ -142,7 +144,8 @@ class Messages:
         end_ms: int = 0,
         max_messages: int = FOUND_MESSAGES_MAX,
     ) -> FoundMessages:
-        """Messages that carry the key, newest first: at most `max_messages`, and at most 64.
+        """Messages that carry the key, newest first: at most `max_messages`. Each 64 of a broker
+        cost a call.
 
         `begin_ms` and `end_ms` limit the store time, both inclusive; 0 leaves that side open.
 
@@ -246,9 +249,12 @@ class Messages:
         return _received(answer.record, endpoint.broker_name)
 
     async def _query(self, request: broker_pb2.QueryMessagesRequest) -> FoundMessages:
+        wanted = request.max_messages or FOUND_MESSAGES_MAX
         route = await self._routes.route(request.topic, timeout_ms=self._timeout_ms)
         names = list(route.queues_by_broker)
-        answers = await all_of([self._found_on(route.master(name), request) for name in names])
+        answers = await all_of(
+            [self._found_on(route.master(name), request, wanted) for name in names]
+        )
         by_broker = {
             name: answer for name, answer in zip(names, answers, strict=True) if answer is not None
         }
@@ -258,35 +264,49 @@ class Messages:
                 f"no broker of topic {request.topic} answers ({', '.join(unanswered)}): see "
                 "`aerobee cluster show`"
             )
-        messages = _newest_first(by_broker)
-        wanted = min(request.max_messages or FOUND_MESSAGES_MAX, FOUND_MESSAGES_MAX)
-        more = len(messages) > wanted or any(answer.more for answer in by_broker.values())
+        messages = _newest_first({name: records for name, (records, _) in by_broker.items()})
+        more = len(messages) > wanted or any(is_more for _, is_more in by_broker.values())
         return FoundMessages(tuple(messages[:wanted]), more, unanswered)
 
     async def _found_on(
-        self, endpoint: Endpoint | None, request: broker_pb2.QueryMessagesRequest
-    ) -> broker_pb2.QueryMessagesResponse | None:
-        """None from a broker that cannot be asked now."""
+        self, endpoint: Endpoint | None, request: broker_pb2.QueryMessagesRequest, wanted: int
+    ) -> tuple[Sequence[bytes], bool] | None:
+        """The newest `wanted` records of a broker, page by page, and whether there are others. None
+        from a broker that cannot be asked now."""
         if endpoint is None:
             return None
-        try:
-            return await self._channels.call(
-                endpoint.address, QUERY_MESSAGES, request, timeout_ms=self._timeout_ms
-            )
-        except (
-            errors.Unreachable,
-            errors.DeadlineExceeded,
-            errors.ShuttingDown,
-            errors.StoreFailed,
-        ):
-            return None
+        records: list[bytes] = []
+        page = broker_pb2.QueryMessagesRequest()
+        page.CopyFrom(request)
+        while True:
+            page.max_messages = min(wanted - len(records), FOUND_MESSAGES_MAX)
+            try:
+                answer = await self._channels.call(
+                    endpoint.address, QUERY_MESSAGES, page, timeout_ms=self._timeout_ms
+                )
+            except (
+                errors.Unreachable,
+                errors.DeadlineExceeded,
+                errors.ShuttingDown,
+                errors.StoreFailed,
+            ):
+                return None
+            if answer.records and _repeats(answer.records[0], page.before_physical_offset):
+                return records, True  # An older broker, which has no pages.
+            records += answer.records
+            if not answer.more or not answer.records or len(records) >= wanted:
+                return records, answer.more
+            page.before_physical_offset = Record(answer.records[-1]).physical_offset
 
 
-def _newest_first(
-    by_broker: Mapping[str, broker_pb2.QueryMessagesResponse],
-) -> Sequence[ReceivedMessage]:
+def _repeats(record: bytes, before: int) -> bool:
+    """Whether a record that should begin before this log offset does not."""
+    return 0 < before <= Record(record).physical_offset
+
+
+def _newest_first(by_broker: Mapping[str, Sequence[bytes]]) -> Sequence[ReceivedMessage]:
     messages = [
-        _received(record, name) for name, answer in by_broker.items() for record in answer.records
+        _received(record, name) for name, records in by_broker.items() for record in records
     ]
     messages.sort(
         key=lambda message: (message.store_timestamp_ms, message.record.physical_offset),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.group_calls import GroupCalls
+from aerobee.client_core.group_calls import UNANSWERED, GroupCalls
 from aerobee.cluster_view.methods import (
     QUERY_BOUNDS,
     QUERY_OFFSETS,
@@ -82,6 +82,36 @@ class Offsets:
             return answers
 
         return await self._at_each_broker(queues, ask)
+
+    async def bounds_by_broker(
+        self, queues: Iterable[MessageQueue]
+    ) -> tuple[dict[MessageQueue, QueueBounds], tuple[str, ...]]:
+        """Minimum and maximum of the queues whose brokers answer, and the broker groups of the
+        others. A group without a live broker is not waited for.
+
+        Raises:
+            TopicNotFound, QueueNotFound; Unreachable, DeadlineExceeded: no nameserver answers.
+        """
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            by_broker.setdefault(queue.broker_name, []).append(queue)
+        silent = set[str]()
+
+        async def ask(asked: Sequence[MessageQueue]) -> dict[MessageQueue, QueueBounds]:
+            topic, broker_name, _ = asked[0]
+            route = await self._routes.route(topic, timeout_ms=self._timeout_ms)
+            if route.replicas(broker_name):
+                try:
+                    return await self.bounds(asked)
+                except (errors.NoBrokerAvailable, *UNANSWERED):
+                    pass
+            silent.add(broker_name)
+            return {}
+
+        answers = await all_of([ask(asked) for asked in by_broker.values()])
+        return {queue: found for each in answers for queue, found in each.items()}, tuple(
+            sorted(silent)
+        )
 
     async def by_timestamp(
         self,

@@ -118,7 +118,7 @@ class Schedules:
             return found, answer.after
 
         found = await search_masters(
-            await self._admin.masters(),
+            await self._admin.roll_call(),
             page,
             begin="",
             order=lambda each: each.deliver_ms,

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from aerobee.client_core.admin import Admin
 from aerobee.client_core.audit import Audit
 from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.master_search import AnswerList, ask_masters
 from aerobee.cluster_view.methods import CREATE_TOPIC, DELETE_TOPIC, LIST_TOPICS, UPDATE_TOPIC
+from aerobee.cluster_view.route import Endpoint
 from aerobee.runtime.names import check_topic_name
 from aerobee.v1 import audit_pb2, common_pb2, nameserver_pb2
 
@@ -107,16 +109,16 @@ class Topics:
         )
         self._routes.invalidate(name)
 
-    async def list(self, *, with_own: bool = False) -> Sequence[common_pb2.TopicConfig]:
+    async def list(self, *, with_own: bool = False) -> AnswerList[common_pb2.TopicConfig]:
         """All topics, by name.
 
         Args:
             with_own: also those that masters created themselves and no nameserver keeps: for
-            groups'
-                failed messages and dead letters, and of the brokers.
+                groups' failed messages and dead letters, and of the brokers.
 
         Raises:
-            RegistryUnavailable, Unreachable; with `with_own` also DeadlineExceeded, Busy.
+            RegistryUnavailable, Unreachable; with `with_own` also NoBrokerAvailable: no broker
+            answers; Busy.
         """
         response = await self._nameservers.call(
             LIST_TOPICS,
@@ -124,9 +126,13 @@ class Topics:
             timeout_ms=self._timeout_ms,
         )
         topics = {topic.name: topic for topic in response.topics}
+        unanswered: Sequence[str] = ()
         if with_own:
             kept = frozenset(topics)
-            for broker_name, rows in await self._rows_of_masters():
+            answers, unanswered = await ask_masters(await self._admin.roll_call(), self._rows_of)
+            for broker_name, rows in (
+                (name, each) for name, some in answers.items() for each in some
+            ):
                 columns = (rows.topics, rows.read_queue_counts, rows.write_queue_counts, rows.perms)
                 for name, reads, writes, perm in zip(*columns, strict=True):
                     if name not in kept:
@@ -134,14 +140,13 @@ class Topics:
                             name, common_pb2.TopicConfig(name=name, perm=perm)
                         )
                         topic.queues_by_broker[broker_name] = max(reads, writes)
-        return sorted(topics.values(), key=lambda topic: topic.name)
+        return AnswerList(sorted(topics.values(), key=lambda topic: topic.name), unanswered)
 
-    async def _rows_of_masters(self) -> Sequence[tuple[str, audit_pb2.TopicRows]]:
+    async def _rows_of(self, master: Endpoint) -> Sequence[audit_pb2.TopicRows]:
         audit = Audit(self._channels, timeout_ms=self._timeout_ms)
         wanted = audit_pb2.SnapshotRequest(tables=[audit_pb2.SNAPSHOT_TOPICS])
         return [
-            (master.broker_name, part.topics)
-            for master in await self._admin.masters()
+            part.topics
             async for part in audit.snapshot(master.address, wanted)
             if part.HasField("topics")
         ]

@@ -187,7 +187,7 @@ class Transactions:
             return found, answer.after
 
         found = await search_masters(
-            await self._admin.masters(),
+            await self._admin.roll_call(),
             page,
             begin=0,
             order=lambda each: each.store_timestamp_ms,
@@ -229,9 +229,9 @@ class Transactions:
 
     async def _end(self, topic: str, transaction_id: str, wanted: TransactionOutcome) -> None:
         """Ids name no broker, and the topic may have been deleted, so all masters are asked."""
-        masters = await self._admin.masters()
-        if not masters:
-            raise nobody_answers([])
+        call = await self._admin.roll_call()
+        if not call.masters:
+            raise nobody_answers(call.absent)
         request = end_request(topic, transaction_id, wanted, self._timeout_ms)
         request.by_operator = True
 
@@ -244,7 +244,7 @@ class Transactions:
                 return error
             return outcome_of(answer)
 
-        answers = await all_of([ask(each) for each in masters])
+        answers = await all_of([ask(each) for each in call.masters])
         outcomes = [each for each in answers if not isinstance(each, errors.AerobeeError)]
         for outcome in outcomes:
             check_ended(topic, transaction_id, wanted, outcome)
@@ -254,6 +254,11 @@ class Transactions:
         for failure in failures:
             if not isinstance(failure, errors.MessageNotFound):
                 raise failure
+        if call.absent:
+            raise errors.NoBrokerAvailable(
+                f"no broker that answers has transaction {transaction_id[:64]!r} of topic "
+                f"{topic!r}, and {', '.join(call.absent)} has no master now: ask again later"
+            )
         raise errors.MessageNotFound(
             f"no broker has transaction {transaction_id[:64]!r} of topic {topic!r}: it was not "
             "begun, or is so old that it is forgotten; see `aerobee transaction list`"

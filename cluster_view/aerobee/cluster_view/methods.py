@@ -121,6 +121,8 @@ _PULL = "/aerobee.v1.PullService/"
 PULL_STREAM = Method(_PULL + "PullStream", broker_pb2.PullCommand, broker_pb2.PullFrame)
 PULL = Method(_PULL + "Pull", broker_pb2.PullRequest, broker_pb2.PullResult)
 
+RINGS = Method("/aerobee.v1.RingService/Rings", broker_pb2.RingWishes, broker_pb2.Rung)
+
 _OFFSET = "/aerobee.v1.OffsetService/"
 COMMIT_OFFSETS = Method(
     _OFFSET + "CommitOffsets", broker_pb2.CommitOffsetsRequest, broker_pb2.CommitOffsetsResponse

@@ -81,6 +81,9 @@ class TopicRoute:
     """Masters and slaves, by broker name and broker id."""
     closed: frozenset[str] = frozenset()
     """Broker groups that take no new messages while their queues are read to the end."""
+    deleted_at_ms: int = 0
+    """When a topic of this name was deleted last, Unix ms; 0: never, as far as nameservers know. A
+    later one than before means another topic, whose queues start at offset 0."""
     masters: Mapping[str, Endpoint] = field(init=False, compare=False)
     """The live master of each broker name; absent while there is none."""
 
@@ -108,6 +111,7 @@ class TopicRoute:
             queues_by_broker=dict(sorted(topic.queues_by_broker.items())),
             endpoints=tuple(sorted(endpoints, key=lambda end: (end.broker_name, end.broker_id))),
             closed=frozenset(route.closed),
+            deleted_at_ms=topic.deleted_at,
         )
 
     @property

@@ -50,6 +50,7 @@ _OFFSET_MASK = (1 << _MARK_SHIFT) - 1
 _NAME_BYTES_MAX = (_QUEUE_CELLS - 3) * 8
 _SPAN_MAX = 4_096
 _TIME_END_MS = (1 << 63) - 1
+DIED = "ProcessDied", "the consumer's process ended while its listener had the message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class Counted:
     """Whether the queue's broker also knows this count."""
     is_suspect: bool = False
     """Whether a process died while it was being handled: it is then handled alone."""
+    failure: tuple[str, str] = DIED
+    """Class and text of why it failed last."""
 
     def is_of(self, store_timestamp_ms: int) -> bool:
         """Whether a message at this offset, stored at this time, can be the counted one."""
@@ -225,6 +228,25 @@ class Attempts:
             del self._deaths[next(iter(self._deaths))]
         reported = replace(counted, attempts=0, is_reported=True)
         self._past.setdefault(counted.queue, {})[counted.offset] = reported
+
+    def on_unanswered(
+        self,
+        queue: MessageQueue,
+        entries: Sequence[Entry[ReceivedMessage]],
+        attempts: int,
+        failure: tuple[str, str],
+    ) -> None:
+        """The queue was lost before its broker had answered that it counted these. If it comes
+        back, that is reported before anything else."""
+        past = self._past.setdefault(queue, {})
+        for offset, _, message in entries:
+            stored_ms = message.store_timestamp_ms
+            past[offset] = Counted(queue, offset, attempts, stored_ms, stored_ms, failure=failure)
+
+    def reported(self, counted: Counted) -> None:
+        """Its broker is being told of this count."""
+        past = self._past.setdefault(counted.queue, {})
+        past[counted.offset] = replace(counted, is_reported=True)
 
     def on_came(self, queue: MessageQueue, entries: Sequence[Entry[ReceivedMessage]]) -> None:
         """Find among these what was sent back."""

@@ -49,7 +49,15 @@ class _BlockingConsumer(BlockingClient[Consumer]):
         return self._consumer.client_id
 
     def subscribe(self, topic: str, expression: Expression = "*") -> Self:
-        """See `subscribe` of the asynchronous consumer."""
+        """Consume a topic: all of it, what has one of the tags `a || b`, or the messages for which
+        `sql("price > 5")` is true.
+
+        Call it before the start; a second call for a topic replaces its expression.
+
+        Raises:
+            IllegalName, FilterIllegal: no topic has such a name; no message can match.
+            InvalidArgument: the consumer has been started.
+        """
         self._consumer.subscribe(topic, expression)
         return self
 
@@ -184,7 +192,15 @@ class BlockingPullConsumer(_BlockingConsumer[_PullConsumerOfThread]):
     def poll(
         self, max_messages: int = 500, *, timeout: float = POLL_TIMEOUT_S
     ) -> list[ReceivedMessage]:
-        """See `PullConsumer.poll`."""
+        """Up to `max_messages` messages, as soon as there are any; none after `timeout` seconds.
+
+        Messages of one queue come in order; queues take turns.
+
+        Raises:
+            InvalidArgument: it has no topics and was given no queues; less than one message, or no
+                number of seconds.
+            AerobeeError: what ended the consumer, for example DuplicateClient.
+        """
         with _HandingOut(self._thread) as handing:
             return self._thread.call(
                 lambda consumer: handing.take(consumer.poll(max_messages, timeout=timeout))
@@ -193,7 +209,11 @@ class BlockingPullConsumer(_BlockingConsumer[_PullConsumerOfThread]):
     def poll_batches(
         self, max_batches: int = 16, *, timeout: float = POLL_TIMEOUT_S
     ) -> list[ReceivedBatch]:
-        """See `PullConsumer.poll_batches`."""
+        """Up to `max_batches` batches as they came from the brokers; the fastest way to read.
+
+        A batch is up to 512 KiB of one queue. With a tag filter it may turn out empty when looked
+        at.
+        """
         with _HandingOut(self._thread) as handing:
             return self._thread.call(
                 lambda consumer: handing.take(consumer.poll_batches(max_batches, timeout=timeout))
@@ -201,7 +221,27 @@ class BlockingPullConsumer(_BlockingConsumer[_PullConsumerOfThread]):
 
     @contextmanager
     def processing(self, message: ReceivedMessage) -> Iterator[ReceivedMessage]:
-        """See `PullConsumer.processing`."""
+        """Handle one message: it is done when the block ends, and comes again if that raises.
+
+        A failed message comes with the next `poll`, before newer ones of its queue, and its
+        `reconsume_times` says how often it failed here. A queue's committed offset is the lowest
+        one that is not done, so several messages may be handled at a time, in any order; after a
+        crash, those above the lowest come again, too. It is committed as usual, every
+        `commit_interval_ms` and on closing.
+
+        Example::
+
+            consumer = PullConsumer("report", auto_commit=False, start_from=StartFrom.FIRST)
+            consumer.subscribe("orders")
+            async with consumer:
+                for message in await consumer.poll(500, timeout=1.0):
+                    async with consumer.processing(message):
+                        print(message.body)
+
+        Raises:
+            InvalidArgument: polling again would acknowledge the message: the consumer was made
+                without auto_commit=False; or it is not of `poll`.
+        """
         block = self._thread.do(lambda consumer: consumer.processing(message))
         self._thread.do(lambda _: block.begin())
         try:
@@ -214,11 +254,28 @@ class BlockingPullConsumer(_BlockingConsumer[_PullConsumerOfThread]):
         self._thread.do(lambda _: block.end(None))
 
     def commit(self) -> None:
-        """See `PullConsumer.commit`."""
+        """All messages handed out so far are done, but for those in a block of `processing` and
+        those that failed there: commit that now.
+
+        While a broker group changes its master this waits, for `failover_timeout_ms` at most.
+
+        Raises:
+            LeaseExpired: a queue was lost in the meantime; its messages are handled again
+            elsewhere.
+            LeaseHeld: an assigned queue belongs to a member of the group.
+            AerobeeError: a broker could not be reached all the time; a later commit tries again.
+        """
         self._thread.call(lambda consumer: consumer.commit())
 
     def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
-        """See `PullConsumer.assign`."""
+        """Read exactly these queues from now on, each from its committed offset or, without one,
+        from where `start_from` says. Queues that are read already go on.
+
+        Raises:
+            InvalidArgument: topics are subscribed.
+            FilterIllegal: no message can match the expression.
+            AerobeeError: where to begin cannot be asked.
+        """
         self._thread.call(lambda consumer: consumer.assign(queues, expression))
 
     @property
@@ -227,49 +284,64 @@ class BlockingPullConsumer(_BlockingConsumer[_PullConsumerOfThread]):
         return self._thread.do(lambda consumer: consumer.assignment)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """See `PullConsumer.seek`."""
+        """Go on at an offset of an owned queue; an offset that is not stored is corrected.
+
+        Raises:
+            InvalidArgument: the queue is not this consumer's, or the offset is negative.
+        """
         self._thread.do(lambda consumer: consumer.seek(queue, offset))
 
     def position(self, queue: MessageQueue) -> int:
-        """See `PullConsumer.position`."""
+        """The offset that `poll` returns next of an owned queue.
+
+        Raises:
+            InvalidArgument: the queue is not this consumer's.
+        """
         return self._thread.do(lambda consumer: consumer.position(queue))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """See `PullConsumer.pause`."""
+        """Hand out nothing of these queues until `resume`, even if they move away and back."""
         self._thread.do(lambda consumer: consumer.pause(queues))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """See `PullConsumer.resume`."""
+        """Undo `pause`."""
         self._thread.do(lambda consumer: consumer.resume(queues))
 
     def committed(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int | None]:
-        """See `PullConsumer.committed`."""
+        """The group's committed offsets; None where it never committed.
+
+        Raises:
+            AerobeeError: the store cannot be read.
+        """
         return self._thread.call(lambda consumer: consumer.committed(queues))
 
     def begin_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """See `PullConsumer.begin_offsets`."""
+        """The lowest stored offset of each queue. Raises AerobeeError."""
         return self._thread.call(lambda consumer: consumer.begin_offsets(queues))
 
     def end_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """See `PullConsumer.end_offsets`."""
+        """The offset that each queue's next message will get. Raises AerobeeError."""
         return self._thread.call(lambda consumer: consumer.end_offsets(queues))
 
     def offsets_for_time(
         self, queues: Iterable[MessageQueue], timestamp_ms: int
     ) -> dict[MessageQueue, int]:
-        """See `PullConsumer.offsets_for_time`."""
+        """The first offset stored at or after a time. Raises AerobeeError."""
         return self._thread.call(lambda consumer: consumer.offsets_for_time(queues, timestamp_ms))
 
     def queues_of(self, topic: str) -> list[MessageQueue]:
-        """See `PullConsumer.queues_of`."""
+        """A topic's queues, ascending, for `assign`. Raises TopicNotFound, Unreachable."""
         return self._thread.call(lambda consumer: consumer.queues_of(topic))
 
     def statistics(self) -> ConsumerStatistics:
-        """See `PullConsumer.statistics`."""
+        """What it owns and has done."""
         return self._thread.do(lambda consumer: consumer.statistics())
 
     def obstacles(self) -> list[str]:
-        """See `PullConsumer.obstacles`."""
+        """What keeps messages of subscribed topics away at this moment, in sentences: a broker
+        group without a master, one that does not answer, queues that other members hold, perhaps
+        dead ones. Empty if nothing does; moments after the start, and while a master changes,
+        something always does."""
         return self._thread.do(lambda consumer: consumer.obstacles())
 
 
@@ -298,7 +370,7 @@ class BlockingPushConsumer(_BlockingConsumer[PushConsumer]):
         consume_batch_max: int = 1,
         run_in_thread: bool = True,
         retry: RetryPolicy | None = None,
-        suspend_ms: int = 1_000,
+        suspend_ms: int | None = None,
         on_exhausted: OnExhausted | None = None,
         broadcasting: bool = False,
         strategy: RebalanceStrategy | None = None,
@@ -356,5 +428,5 @@ class BlockingPushConsumer(_BlockingConsumer[PushConsumer]):
         self._consumer.stop()
 
     def statistics(self) -> ConsumerStatistics:
-        """See `PushConsumer.statistics`; also after closing."""
+        """What it owns and has done; also after closing."""
         return self._consumer.statistics()

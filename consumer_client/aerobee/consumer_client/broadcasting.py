@@ -41,6 +41,8 @@ class Broadcasting:
         self._subscriptions = dict(identity.subscriptions)
         self._store = store
         self._options = options
+        self._deleted_at_ms: dict[str, int] = {}
+        """By topic, when one of its name had been deleted last when its queues were taken."""
         self.sessions = Sessions(connection, identity, self, options=options, tasks=tasks)
 
     async def run(self) -> None:
@@ -79,11 +81,16 @@ class Broadcasting:
         except errors.AerobeeError:
             return
         queues: Sequence[MessageQueue] = ()
+        is_new = False
         if route is not None:
             queues = route.readable_queues
+            is_new = route.deleted_at_ms > self._deleted_at_ms.setdefault(
+                topic, route.deleted_at_ms
+            )
+            self._deleted_at_ms[topic] = max(route.deleted_at_ms, self._deleted_at_ms[topic])
             self.sessions.open(dict.fromkeys(route.queues_by_broker, topic))
         for queue in self._consumption.queues:
-            if queue.topic == topic and queue not in queues:
+            if queue.topic == topic and (is_new or queue not in queues):
                 await self._consumption.stop(queue)
         fresh = [queue for queue in queues if not self._consumption.has(queue)]
         committed = await self._store.read(fresh) if fresh else {}

@@ -87,6 +87,8 @@ class Holding:
     committed_offset: int | None
     """None: nothing certain."""
     max_offset: int = 0
+    has_read: bool = False
+    """Messages were read at its position, which the user did not just choose."""
     refusal: errors.AerobeeError | None = None
     """Why the last commit was refused; None: it was accepted, or there was none."""
 

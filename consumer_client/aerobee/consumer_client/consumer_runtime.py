@@ -133,6 +133,7 @@ class ConsumerRuntime:
             self.connection,
             group=settings.group,
             client_id=settings.client_id,
+            is_broadcasting=settings.broadcasting,
             store=self.store,
             beginnings=self.beginnings,
             options=settings.options,
@@ -149,7 +150,10 @@ class ConsumerRuntime:
         settings = self.settings
         if settings.broadcasting:
             return FileOffsetStore(
-                settings.client_id, settings.group, folder=settings.offsets_folder
+                settings.client_id,
+                settings.group,
+                folder=settings.offsets_folder,
+                deleted_at_ms=self._deleted_at_ms,
             )
         return BrokerOffsetStore(
             self.connection,
@@ -158,6 +162,10 @@ class ConsumerRuntime:
             timeout_ms=settings.options.request_timeout_ms,
             read_timeout_ms=settings.options.failover_timeout_ms,
         )
+
+    def _deleted_at_ms(self, topic: str) -> int:
+        route = self.connection.routes.cached(topic)
+        return 0 if route is None else route.deleted_at_ms
 
     async def open(self) -> None:
         """Connect, join the group, and fix where it begins: nothing sent after this is missed.
@@ -177,6 +185,7 @@ class ConsumerRuntime:
             self._stack.push_async_exit(self._close_gracefully)
             self._start_tasks()
             await self._begin(topics)
+            self._log_life("consumer started")
         except BaseException as error:
             await self.close(type(error), error, error.__traceback__)
             raise
@@ -372,6 +381,7 @@ class ConsumerRuntime:
     async def _close_gracefully(self, *_: object) -> None:
         """Runs before the task group ends, so that its parts can still be used."""
         timeout_s = self.settings.options.close_timeout_ms / 1_000
+        self._log_life("consumer stopping")
         try:
             async with asyncio.timeout(timeout_s) as scope:
                 await self._give_everything_back()
@@ -388,6 +398,20 @@ class ConsumerRuntime:
         finally:
             self.consumption.end()
             self.tasks.cancel_all()
+            self._log_life("consumer stopped")
+
+    def _log_life(self, event: str) -> None:
+        log_event(
+            log,
+            event,
+            level=logging.INFO,
+            group=self.settings.group,
+            client_id=self.settings.client_id,
+            topics=" ".join(
+                sorted(each for each in self.subscriptions if not is_retry_topic(each))
+            ),
+            queues=len(self.consumption.queues),
+        )
 
     async def _give_everything_back(self) -> None:
         if self.rebalancer is not None:

@@ -30,9 +30,12 @@ from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue
 from aerobee.consumer_client.statistics import QueueStatistics
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
+from aerobee.runtime.names import is_retry_topic
 from aerobee.v1 import broker_pb2, common_pb2
 
 log = logging.getLogger(__name__)
+
+_MOVED = "queue continues at another offset"
 
 
 class Consumption:
@@ -44,6 +47,7 @@ class Consumption:
         *,
         group: str,
         client_id: str,
+        is_broadcasting: bool,
         store: OffsetStore,
         beginnings: Beginnings,
         options: ConsumerConfig,
@@ -53,6 +57,7 @@ class Consumption:
         self._connection = connection
         self._group = group
         self._client_id = client_id
+        self._is_broadcasting = is_broadcasting
         self._beginnings = beginnings
         self._options = options
         self._make_queue = make_queue
@@ -141,16 +146,25 @@ class Consumption:
         if holding is None:
             return
         holding.reads.remove(holding.owned)
-        drain_ms = self._options.release_timeout_ms
+        drain_ms, report_ms = self._options.release_timeout_ms, self._options.failover_timeout_ms
         if self._is_closing:
             # Slow listeners must leave time to commit what others have finished.
-            drain_ms = min(drain_ms, self._options.close_timeout_ms * 3 // 4)
-        await holding.owned.drain(drain_ms / 1_000)
+            drain_ms = report_ms = min(drain_ms, self._options.close_timeout_ms * 3 // 4)
+        await holding.owned.drain(drain_ms / 1_000, report_ms / 1_000)
         if self._holdings.get(queue) is holding:
             await self._committing.commit([holding], wait_ms=self._options.release_timeout_ms)
         if self._holdings.get(queue) is holding:
             self._tell_if_uncommitted(holding)
             self.drop(queue)
+            log_event(
+                log,
+                "queue given up",
+                level=_level(queue),
+                group=self._group,
+                queue=queue,
+                committed_offset=holding.committed_offset,
+                reason="the consumer closes" if self._is_closing else "it is no longer assigned",
+            )
 
     def drop(self, queue: MessageQueue) -> None:
         """Stop a queue at once, without a commit: it belongs to another member by now."""
@@ -166,10 +180,10 @@ class Consumption:
         starting = self._starting.pop(queue, None)
         holding = self._holdings.get(queue)
         if starting is not None:
-            self._own(starting, offset, None)
+            self._own(starting, offset, None, event=_MOVED)
         elif holding is not None:
             self.drop(queue)
-            self._own(holding.owned.assignment, offset, holding.committed_offset)
+            self._own(holding.owned.assignment, offset, holding.committed_offset, event=_MOVED)
 
     def refresh_credit(self, owned: OwnedQueue) -> None:
         """The queue may have room for more messages."""
@@ -177,15 +191,22 @@ class Consumption:
         if holding is not None and holding.owned is owned:
             holding.reads.refresh_credit(owned)
 
-    def _own(self, assignment: Assignment, offset: int, committed_offset: int | None) -> None:
+    def _own(
+        self,
+        assignment: Assignment,
+        offset: int,
+        committed_offset: int | None,
+        *,
+        event: str = "queue gained",
+    ) -> None:
         owned = self._make_queue(assignment, offset)
         reads = self._reads_of(assignment.queue)
         self._holdings[assignment.queue] = Holding(owned, reads, committed_offset)
         reads.add(owned)
         log_event(
             log,
-            "queue started",
-            level=logging.DEBUG,
+            event,
+            level=_level(assignment.queue),
             group=self._group,
             queue=assignment.queue,
             offset=offset,
@@ -231,8 +252,13 @@ class Consumption:
             return
         holding.max_offset = result.max_offset
         if result.code == common_pb2.OK:
+            holding.has_read = True
             owned.on_records(result.records, result.record_count, result.next_offset)
             return
+        next_offset = result.next_offset
+        if result.code == common_pb2.OFFSET_TOO_LARGE and self._keeps_position(holding):
+            # What was read there is gone, and what came in its place may be any of these.
+            next_offset = result.min_offset
         log_event(
             log,
             "offset corrected by the broker",
@@ -241,12 +267,18 @@ class Consumption:
             queue=queue,
             code=common_pb2.Code.Name(result.code),
             asked=owned.fetch_offset,
-            next_offset=result.next_offset,
+            next_offset=next_offset,
         )
-        if result.next_offset < owned.fetch_offset:
-            self.restart(queue, result.next_offset)
+        if next_offset < owned.fetch_offset:
+            self.restart(queue, next_offset)
         else:
-            owned.on_records(b"", 0, result.next_offset)
+            owned.on_records(b"", 0, next_offset)
+
+    def _keeps_position(self, holding: Holding) -> bool:
+        """Whether only this consumer knows that it has read up to where it is: the queue's broker
+        neither keeps the group's offset there nor removes it with the messages."""
+        is_leased = holding.owned.assignment.lease_epoch != 0
+        return not is_leased and (holding.has_read or self._is_broadcasting)
 
     def _on_refused(self, owned: OwnedQueue, error: errors.AerobeeError) -> None:
         """A replica ended a queue's subscription: it is lost, illegal, or retried automatically."""
@@ -355,3 +387,8 @@ class Consumption:
             committed_offset=holding.committed_offset,
             reason=str(holding.refusal or "there was no time left for it"),
         )
+
+
+def _level(queue: MessageQueue) -> int:
+    """Of lines about a queue's life: each group has the retry topic without asking for it."""
+    return logging.DEBUG if is_retry_topic(queue.topic) else logging.INFO

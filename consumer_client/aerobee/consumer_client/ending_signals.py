@@ -1,7 +1,8 @@
 """Makes a consumer's `run` end in order when its process is asked to end.
 
-The user's own handlers take precedence: signals are handled only if SIGTERM would end the process
-at once, or Ctrl-C would cancel the main task of `asyncio.run`, and are restored when `run` ends.
+The user's own handlers take precedence: SIGTERM is handled only if it would end the process at
+once, Ctrl-C only if it would cancel the main task of `asyncio.run`, each whatever the other does. A
+shell starts what it runs with `&` so that it ignores Ctrl-C. Handlers are restored when `run` ends.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from types import FrameType
 
 
 @contextmanager
@@ -42,21 +45,23 @@ def sigterm_interrupts() -> Iterator[None]:
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
     """The first SIGINT or SIGTERM calls `stop`, if this is the main task of `asyncio.run`: other
     tasks end with that one, and one of many must not withhold a signal from the rest."""
-    former = signal.getsignal(signal.SIGINT)
-    if not _is_main_thread() or not _is_for_this_task(former):
+    if not _is_main_thread() or not _is_main_task():
         yield
         return
     loop = asyncio.get_running_loop()
-    taken = [signal.SIGINT]
+    former = signal.getsignal(signal.SIGINT)
+    taken = []
+    if _cancels_main_task(former):
+        taken.append(signal.SIGINT)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         taken.append(signal.SIGTERM)
 
     def give_back() -> None:
-        if taken:
-            for number in taken:
-                loop.remove_signal_handler(number)
-            taken.clear()
+        for number in taken:
+            loop.remove_signal_handler(number)
+        if signal.SIGINT in taken:
             signal.signal(signal.SIGINT, former)
+        taken.clear()
 
     def on_signal() -> None:
         # The next one has its original effect: it does not wait.
@@ -75,9 +80,14 @@ def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _is_for_this_task(handler: object) -> bool:
-    """Whether the handler is the one with which `asyncio.Runner` cancels its main task, and that is
-    this task."""
-    return (
-        isinstance(handler, partial) and handler.keywords.get("main_task") is asyncio.current_task()
-    )
+def _is_main_task() -> bool:
+    """Whether `asyncio.run`, or another user of `asyncio.Runner`, ends when this task does."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code is not asyncio.Runner.run.__code__:
+        frame = frame.f_back
+    return frame is not None and frame.f_locals.get("task") is asyncio.current_task()
+
+
+def _cancels_main_task(handler: object) -> bool:
+    """Whether the handler is the one with which `asyncio.Runner` cancels its main task."""
+    return isinstance(handler, partial) and "main_task" in handler.keywords

@@ -6,6 +6,10 @@ user's code does, because the frames that called it are always the same.
 
 A line says what happens next. For messages that go back to their broker only the broker knows, so
 their line waits for its answer, `ANSWER_WAITS_S` at most.
+
+A message that fails in its place, again and again, has lines at doubling intervals, then one a
+minute: one for each step of a growing back-off, and no flood if the delay is short. Each says how
+many failures had none.
 """
 
 from __future__ import annotations
@@ -13,11 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 
 from aerobee.client_core.message import ReceivedMessage
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.consumer_client.push_queue import PushQueue
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
 from aerobee.store_format.record import RecordCorrupt
 
@@ -25,6 +32,10 @@ PLACES_MAX = 1_000
 """After this many, lines without tracebacks: code generated anew for each message has no end of
 places."""
 
+QUIET_MAX_S = 60.0
+"""How long a message may fail without a line."""
+FAILING_MAX = 10_000
+"""Failing messages whose last line is known; beyond it the oldest is forgotten."""
 ANSWER_WAITS_S = 1.0
 UNKNOWN = "unknown"
 UNLIMITED = "unlimited"
@@ -65,13 +76,24 @@ class FailureLine:
             write(follows, self.attempts_max, is_last)
 
 
+@dataclass(slots=True)
+class _Failing:
+    """A message that has failed, and has neither succeeded since nor gone back."""
+
+    since_s: float
+    logged_s: float
+    unlogged: int = 0
+
+
 class FailureLog:
     """The failures of one consumer's listener."""
 
-    def __init__(self, log: logging.Logger, group: str) -> None:
+    def __init__(self, log: logging.Logger, group: str, clock: Clock) -> None:
         self._log = log
         self._group = group
+        self._clock = clock
         self._places: set[tuple[type[BaseException], str, int]] = set()
+        self._failing: dict[tuple[MessageQueue, int], _Failing] = {}
 
     def line(
         self,
@@ -81,12 +103,23 @@ class FailureLog:
         entries: Sequence[Entry[ReceivedMessage]],
         error: Exception | None,
         reason: str,
+        *,
+        repeats: bool = False,
     ) -> FailureLine:
-        """One line. `attempt`: how often listeners of the group were given the first of these."""
+        """One line. `repeats`: these messages may fail again in their place, so it may be left out.
+
+        The line's `attempt`: how often listeners of the group were given the first of these.
+        """
         offset, _, message = entries[0]
         attempt = message.reconsume_times
+        is_due, failing = True, _Failing(0, 0)
+        if repeats:
+            is_due, failing = self._failing_in_place(queue.assignment.queue, offset)
 
         def write(follows: str, attempts_max: int | str, is_last: bool) -> None:
+            if not is_due and not is_last:
+                return
+            unlogged, failing.unlogged = failing.unlogged - (not is_due), 0
             log_event(
                 self._log,
                 event,
@@ -102,9 +135,30 @@ class FailureLog:
                 attempts_max=attempts_max,
                 follows=follows,
                 reason=reason,
+                unlogged_failures=unlogged,
             )
 
         return FailureLine(write)
+
+    def forget(self, queue: MessageQueue, offset: int) -> None:
+        """The message that begins at this offset fails no more in its place."""
+        self._failing.pop((queue, offset), None)
+
+    def _failing_in_place(self, queue: MessageQueue, offset: int) -> tuple[bool, _Failing]:
+        """Whether this failure has a line; and those of this message that had none."""
+        now_s = self._clock.monotonic_s()
+        failing = self._failing.get((queue, offset))
+        if failing is None:
+            if len(self._failing) >= FAILING_MAX:
+                del self._failing[next(iter(self._failing))]
+            failing = self._failing[queue, offset] = _Failing(now_s, now_s)
+            return True, failing
+        quiet_s = min(QUIET_MAX_S, failing.logged_s - failing.since_s)
+        if now_s < failing.logged_s + quiet_s:
+            failing.unlogged += 1
+            return False, failing
+        failing.logged_s = now_s
+        return True, failing
 
     def _if_new(self, error: Exception) -> Exception | None:
         """The error with only the frames of the user's code; None: its place was logged before, or

@@ -351,7 +351,7 @@ class GroupSession:
         log_event(
             log,
             "joined group",
-            level=logging.DEBUG,
+            level=logging.INFO,
             group=self._identity.group,
             broker=self.broker_name,
             kept=len(confirmed),

@@ -59,15 +59,17 @@ class ListenerOptions:
     consume_batch_max: int = 1
     """Most messages in one call."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
-    suspend_ms: int = 1_000
-    """How long a queue pauses after a failure when handled in order."""
+    suspend_ms: int | None = None
+    """How long a queue pauses after each failure when handled in order; None: as its broker says,
+    else 1 s after the first failure, then twice as long each time, up to 1 min."""
     on_exhausted: OnExhausted | None = None
     """Decides after `retry.attempts_max` failures; None keeps retrying."""
 
     def __post_init__(self) -> None:
         check_whole_number("max_concurrency", self.max_concurrency, minimum=1)
         check_whole_number("consume_batch_max", self.consume_batch_max, minimum=1)
-        check_whole_number("suspend_ms", self.suspend_ms, minimum=0)
+        if self.suspend_ms is not None:
+            check_whole_number("suspend_ms", self.suspend_ms, minimum=0)
         try:
             object.__setattr__(self, "ordering", Ordering(self.ordering))
         except ValueError:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aerobee.client_core.message import ReceivedMessage
-from aerobee.consumer_client.attempts import Attempts, Counted
+from aerobee.consumer_client.attempts import DIED, Attempts, Counted
 from aerobee.consumer_client.failure_log import UNKNOWN, UNLIMITED, FailureLine, FailureLog
 from aerobee.consumer_client.listener import (
     ConsumeResult,
@@ -40,6 +40,7 @@ from aerobee.consumer_client.sending_back import (
     reason_of,
 )
 from aerobee.runtime.clock import Clock
+from aerobee.store_format.retry_delays import IN_ORDER
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +56,6 @@ class _Work(NamedTuple):
     entries: list[Entry[ReceivedMessage]]
     """Empty: the waiting ones, one after another; see `_run`."""
     failures: int
-
-
-_DIED = "ProcessDied", "the consumer's process ended while its listener had the message"
 
 
 class _Abandoned(Exception):
@@ -94,7 +92,7 @@ class ListenerPool:
         `on_exhausted`; None: it ends the worker."""
         self._on_exit = on_exit
         self._send_back = send_back
-        self._log = FailureLog(log, group)
+        self._log = FailureLog(log, group, clock)
         self._attempts = attempts or Attempts()
         self._listener = listener
         self._options = options
@@ -404,7 +402,10 @@ class ListenerPool:
         queue, entries, failures = work.queue, work.entries, work.failures + 1
         self.counters.failed_calls += 1
         self._note_failure(work, failures)
-        if queue.is_stopped:
+        if queue.is_stopped and not (self._is_orderly and self._send_back is not None):
+            return
+        if queue.is_dropped:
+            self.on_unanswered(FailedWork(queue, entries, failures, *reason_of(error)))
             return
         line = self._log.line(
             "listener failed" if error is not None else "listener asked for a retry",
@@ -413,6 +414,7 @@ class ListenerPool:
             entries,
             error,
             "it returned RETRY_LATER" if error is None else said(error),
+            repeats=True,
         )
         if self._send_back is None or self._options.on_exhausted is not None:
             self._say_what_follows(line, failures)
@@ -423,20 +425,22 @@ class ListenerPool:
             return
         self._try_later(_Work(queue, entries, failures))
 
-    def _try_later(self, work: _Work) -> None:
-        due_s = self._clock.monotonic_s() + self._delay_s(work.failures)
+    def _try_later(self, work: _Work, told_ms: int = 0) -> None:
+        due_s = self._clock.monotonic_s() + self._delay_s(work.failures, told_ms)
         self._schedule.add(due_s, work)
         self._arm_timer()
 
-    def _delay_s(self, failures: int) -> float:
-        """For messages that wait here."""
-        if self._is_orderly:
+    def _delay_s(self, failures: int, told_ms: int) -> float:
+        """For messages that wait here; `told_ms`: as their broker says, or 0."""
+        if not self._is_orderly:
+            return self._options.retry.delay_s(failures)
+        if self._options.suspend_ms is not None:
             return self._options.suspend_ms / 1_000
-        return self._options.retry.delay_s(failures)
+        return (told_ms or IN_ORDER.delay_ms(failures - 1)) / 1_000
 
-    def _say_what_follows(self, line: FailureLine, failures: int) -> None:
+    def _say_what_follows(self, line: FailureLine, failures: int, told_ms: int = 0) -> None:
         """For messages that stay here."""
-        follows = f"again in {self._delay_s(failures):g} s"
+        follows = f"again in {self._delay_s(failures, told_ms):g} s"
         if self._options.on_exhausted is not None:
             line.attempts_max = self._options.retry.attempts_max
             if self._is_over(failures):
@@ -453,12 +457,18 @@ class ListenerPool:
         if self._is_orderly:
             self._line_up_again(work.queue)
 
-    def on_kept(self, work: FailedWork) -> None:
-        """The broker has counted them, or will never accept them: they are retried here."""
+    def on_kept(self, work: FailedWork, told_ms: int = 0) -> None:
+        """The broker has counted them, or will never accept them: they are retried here, after
+        `told_ms` if that is above 0 and the program says nothing else."""
         if not work.queue.is_stopped:
             if work.line is not None:
-                self._say_what_follows(work.line, work.failures)
-            self._try_later(_Work(work.queue, [*work.entries], work.failures))
+                self._say_what_follows(work.line, work.failures, told_ms)
+            self._try_later(_Work(work.queue, [*work.entries], work.failures), told_ms)
+
+    def on_unanswered(self, work: FailedWork) -> None:
+        """The queue was lost while the broker was being told of this failure."""
+        queue, failure = work.queue.assignment.queue, (work.reason_class, work.reason)
+        self._attempts.on_unanswered(queue, work.entries, work.failures, failure)
 
     async def _is_held_back(self, work: _Work, worker: int) -> bool:
         """Before handling a message that was counted before: whether it must not be handled now."""
@@ -472,14 +482,18 @@ class ListenerPool:
         return not self._may_begin(work.queue)
 
     async def _is_given_up(self, work: _Work, counted: Counted) -> bool:
-        """When the process died, there was no chance to ask, or to tell its broker."""
+        """When the process died, there was no chance to ask, or to tell its broker; when the queue
+        was lost, there was no answer."""
         queue, entries, failures = work
         if self._is_over(failures) and await self._is_skipped(work, failures):
             return True
         if self._send_back is None or counted.is_reported:
             return False
-        self._attempts.sent_back(counted, entries[0][2].origin_message_id)
-        self._send_back(FailedWork(queue, entries, failures, *_DIED))
+        if counted.failure is DIED:
+            self._attempts.sent_back(counted, entries[0][2].origin_message_id)
+        else:
+            self._attempts.reported(counted)
+        self._send_back(FailedWork(queue, entries, failures, *counted.failure))
         return True
 
     def _note_failure(self, work: _Work, failures: int) -> None:
@@ -492,6 +506,7 @@ class ListenerPool:
 
     def _forget_attempts(self, work: _Work) -> None:
         offsets = [entry[0] for entry in work.entries]
+        self._log.forget(work.queue.assignment.queue, offsets[0])
         self._attempts.on_finished(work.queue.assignment.queue, work.queue.mark, offsets)
 
     def _is_over(self, failures: int) -> bool:

@@ -108,6 +108,7 @@ class OwnedQueue(Protocol):
         """Stop at once: nothing more is delivered, running listeners are cancelled."""
         ...
 
-    async def drain(self, timeout_s: float) -> None:
-        """Deliver nothing more and wait for running listeners; cancel them after `timeout_s`."""
+    async def drain(self, timeout_s: float, report_s: float = 0.0) -> None:
+        """Deliver nothing more and wait for running listeners; cancel them after `timeout_s`. In
+        order, what failed may take `report_s` to be counted by the broker."""
         ...

@@ -227,7 +227,7 @@ class PullQueue:
         self.cached_bytes = 0
         self._settled.set()
 
-    async def drain(self, timeout_s: float) -> None:
+    async def drain(self, timeout_s: float, report_s: float = 0.0) -> None:
         """Wait until the user is done with what was returned; at most `timeout_s`."""
         self._is_stopped = True
         self._on_change()

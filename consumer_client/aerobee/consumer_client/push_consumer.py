@@ -76,7 +76,10 @@ class PushConsumer:
         group: the consumer group. All members must have the same subscriptions.
         listener: gets 1 to `consume_batch_max` messages of one queue; see `Listener`.
         ordering: CONCURRENT, or ORDERLY: one call at a time per queue, in order, and a failure
-            suspends the queue for `suspend_ms` and repeats the same messages.
+            suspends the queue and repeats the same messages, without end unless the group's
+            `retries_max` was set.
+        suspend_ms: how long a failure suspends a queue. None: as the group is configured, by
+            default 1 s, then twice as long each time, up to 1 min.
         max_concurrency: calls of the listener at a time, over all queues.
         consume_batch_max: most messages in one call; in order 256 at most.
         run_in_thread: whether a plain function is called in a thread.
@@ -124,7 +127,7 @@ class PushConsumer:
         consume_batch_max: int = 1,
         run_in_thread: bool = True,
         retry: RetryPolicy | None = None,
-        suspend_ms: int = 1_000,
+        suspend_ms: int | None = None,
         on_exhausted: OnExhausted | None = None,
         broadcasting: bool = False,
         strategy: RebalanceStrategy | None = None,
@@ -267,6 +270,7 @@ class PushConsumer:
             on_sent_back=self._pool.on_sent_back,
             on_refused=self._pool.on_kept,
             on_counted=self._pool.on_kept,
+            on_unanswered=self._pool.on_unanswered,
             in_order=self._in_order,
             retries_max=self._retries_max,
             telemetry=self._telemetry,
@@ -453,6 +457,7 @@ class PushConsumer:
             on_dropped=self._on_dropped,
             attempts=self._attempts,
             is_wanted=self._is_wanted if is_retry_topic(assignment.queue.topic) else None,
+            in_order=self._in_order,
         )
 
     def _send_back(self, work: FailedWork) -> None:
@@ -466,4 +471,6 @@ class PushConsumer:
 
     def _on_dropped(self, queue: PushQueue) -> None:
         self._pool.forget(queue)
+        if self._sending_back is not None:
+            self._sending_back.on_dropped(queue)
         self._duplicates_of_past_queues += queue.messages.duplicates_total

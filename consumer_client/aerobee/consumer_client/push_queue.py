@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.consumer_client.attempts import Attempts
@@ -29,6 +30,7 @@ class PushQueue:
         "_attempts",
         "_finished_unseen",
         "_idle",
+        "_in_order",
         "_is_wanted",
         "_on_dropped",
         "_on_ready",
@@ -58,6 +60,7 @@ class PushQueue:
         on_dropped: Callable[[PushQueue], None],
         attempts: Attempts | None = None,
         is_wanted: Callable[[ReceivedMessage], bool] | None = None,
+        in_order: bool = False,
     ) -> None:
         """`on_ready`: messages wait. `on_room`: there may be room for more. `is_wanted`: unwanted
         messages are finished at once; None: everything that the subscription lets through is
@@ -89,6 +92,7 @@ class PushQueue:
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_wanted = is_wanted
+        self._in_order = in_order
         self._sent_back = asyncio.Event()
         self._sent_back.set()
 
@@ -180,16 +184,21 @@ class PushQueue:
         self.is_dropped = True
         self._cancel_listeners()
         self._on_dropped(self)
+        self._sent_back.set()
 
-    async def drain(self, timeout_s: float) -> None:
+    async def drain(self, timeout_s: float, report_s: float = 0.0) -> None:
         self.is_stopped = True
+        answer_s = max(timeout_s, report_s) if self._in_order else timeout_s
+        end_s = asyncio.get_running_loop().time() + answer_s
         try:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
-                await self._sent_back.wait()
         except TimeoutError:
             self._cancel_listeners()
             await self._idle.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(end_s):
+                await self._sent_back.wait()
 
     def _cancel_listeners(self) -> None:
         for scope in self._scopes:

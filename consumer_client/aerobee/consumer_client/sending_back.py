@@ -66,13 +66,16 @@ class SendingBack:
         tasks: BackgroundTasks,
         on_sent_back: Callable[[FailedWork], None],
         on_refused: Callable[[FailedWork], None],
-        on_counted: Callable[[FailedWork], None],
+        on_counted: Callable[[FailedWork, int], None],
+        on_unanswered: Callable[[FailedWork], None],
         in_order: bool = False,
         retries_max: int | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
         """`on_sent_back`: the broker has the messages. `on_refused`: it will never accept them.
-        `on_counted`: they stay here, handled `in_order`. `retries_max`: None: the group's."""
+        `on_counted`: they stay here, handled `in_order`, and wait for so many ms; 0: its broker
+        does not say. `on_unanswered`: in order, the queue was lost before the broker had counted
+        them. `retries_max`: None: the group's."""
         self._calls = GroupCalls(connection)
         self._clock = connection.clock
         self._telemetry = telemetry
@@ -84,6 +87,7 @@ class SendingBack:
         self._on_sent_back = on_sent_back
         self._on_refused = on_refused
         self._on_counted = on_counted
+        self._on_unanswered = on_unanswered
         self._in_order = in_order
         self._retries_max = retries_max
         self._waiting: dict[PushQueue, list[FailedWork]] = {}
@@ -91,6 +95,12 @@ class SendingBack:
     def __len__(self) -> int:
         """Calls of the listener whose messages are being sent back."""
         return sum(map(len, self._waiting.values()))
+
+    def on_dropped(self, queue: PushQueue) -> None:
+        """A queue is lost, perhaps only for a moment."""
+        if self._in_order:
+            for work in self._waiting.get(queue, ()):
+                self._on_unanswered(work)
 
     def add(self, work: FailedWork) -> None:
         """Send these messages back."""
@@ -198,10 +208,12 @@ class SendingBack:
             if result.status.code != common_pb2.OK
         ]
         if not refusals:
-            stays = any(result.stays for result in results)
             if work.line is not None:
                 self._say_what_follows(work.line, results)
-            (self._on_counted if stays else self._on_sent_back)(work)
+            if any(result.stays for result in results):
+                self._on_counted(work, max(result.delay_ms for result in results))
+            else:
+                self._on_sent_back(work)
             return False
         self._log(work.queue, refusals[0])
         if all(isinstance(error, _FOR_GOOD) for error in refusals):

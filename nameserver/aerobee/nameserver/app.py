@@ -51,6 +51,7 @@ from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.health import Question
 from aerobee.runtime.log import log_event
+from aerobee.runtime.loop_turns import LoopTurns
 from aerobee.runtime.memory_budget import NAMESERVER_MEMORY, MemoryBudget
 from aerobee.runtime.node_ports import serve_node_ports
 from aerobee.runtime.own_protocol import say_error
@@ -99,7 +100,7 @@ async def serve_nameserver(
     backoff = Backoff(base_ms=50, max_ms=max(50, config.etcd.reconnect_max_ms))
     health, peer_limits, memory = NameserverHealth(), PeerLimits(), _memory()
     async with (
-        serve_node_ports(config, NODE_TYPE, health, peer_limits) as (tls, metrics),
+        serve_node_ports(config, NODE_TYPE, health, peer_limits, clock=clock) as (tls, metrics),
         recording(config, f"{NODE_TYPE}:{_place(config)}", NODE_TYPE, clock, metrics) as recorder,
         _opened(store, config, chance, clock) as etcd,
     ):
@@ -208,7 +209,7 @@ def _rocketmq_service(
         groups=AskedGroups(cache, channels, clock),
         clients=ClientTable(clock),
         node=f"nameserver-{chance.getrandbits(64):016x}",
-        expressions=CompiledExpressions(),
+        expressions=CompiledExpressions(turn=LoopTurns(clock).turn),
         peers=channels,
         clock=clock,
         sending=config.rocketmq.sending(),

@@ -40,6 +40,7 @@ def broker_record(heartbeat: nameserver_pb2.BrokerHeartbeat) -> BrokerRecord:
         address=heartbeat.address,
         outside_address=heartbeat.outside_address,
         zone=heartbeat.zone,
+        in_sync_min=heartbeat.in_sync_min,
         store_host_ipv6=heartbeat.store_host_ipv6,
         writable=heartbeat.writable,
         incarnation=heartbeat.incarnation,
@@ -64,6 +65,7 @@ def registered_heartbeat(cluster: str, record: BrokerRecord) -> nameserver_pb2.B
         address=record.address,
         outside_address=record.outside_address,
         zone=record.zone,
+        in_sync_min=record.in_sync_min,
         store_host_ipv6=record.store_host_ipv6,
         writable=record.writable,
         condition=_condition_value(record.condition),
@@ -182,7 +184,7 @@ def topic_route(
     if topic is not None:
         return nameserver_pb2.TopicRoute(
             status=common_pb2.Status(code=common_pb2.OK),
-            topic=topic_config(topic),
+            topic=topic_config(topic, table.deleted_at_ms(name)),
             brokers=[
                 broker_endpoint(
                     cluster,

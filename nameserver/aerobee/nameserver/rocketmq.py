@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final
 
 from aerobee.cluster_view.channels import Channels
@@ -40,6 +42,10 @@ class KnownRoutes:
 
     def invalidate(self, topic: str) -> None:
         """etcd reports changes; asking would give nothing newer."""
+
+    def telling(self, callback: Callable[[str], None]) -> AbstractContextManager[None]:
+        """A change does not say which topics it concerns."""
+        return self._cache.changed.subscribed(lambda: callback(""))
 
 
 class AskedGroups:

@@ -176,10 +176,23 @@ class RouteTable:
             return self
         return _forget_oldest(dataclasses.replace(self, deleted_topics=deleted))
 
+    def deleted_at_ms(self, name: str) -> int:
+        """When a topic of this name was last deleted, Unix ms; 0: never, or too long ago."""
+        deletion = self.deletions.get(name)
+        return 0 if deletion is None else deletion.at_ms
+
     def shows_same_as(self, before: RouteTable) -> bool:
         """Whether the table differs from `before` only in what routes do not show."""
         # Every visible change makes new objects.
         return self.brokers is before.brokers and self.topics is before.topics
+
+    def known_replica_sets(self) -> list[ReplicaSet]:
+        """All that hold or may hold messages, by name: those with a record, which outlasts leases,
+        and those that only a topic or a live broker names. Without those that were removed."""
+        names = {key.broker_name for key in self.brokers}.union(
+            self.replica_sets, *(topic.queues_by_broker for topic in self.topics.values())
+        )
+        return [self.replica_set(name) for name in sorted(names) if not self.is_removed(name)]
 
     def replica_set(self, broker_name: str) -> ReplicaSet:
         """The replica set as stored; without a record it has no master."""
@@ -221,6 +234,16 @@ class RouteTable:
         masters = (record for record in self.brokers.values() if self.is_master(record))
         names = sorted(record.key.broker_name for record in masters)
         return tuple(each for each in names if self.is_open(each))
+
+    def short_of_replicas(self) -> dict[str, str]:
+        """Replica sets that take no messages because too few of their replicas are in sync, by
+        name: how many are, and how many must be."""
+        short: dict[str, str] = {}
+        for record in self.brokers.values():
+            in_sync = len(self.replica_set(record.key.broker_name).in_sync)
+            if self.is_master(record) and in_sync < record.in_sync_min:
+                short[record.key.broker_name] = f"{in_sync} in sync, {record.in_sync_min} needed"
+        return short
 
     def topic_changes_after(self, revision: int) -> TopicChanges:
         """What a broker that knows everything up to `revision` has missed."""

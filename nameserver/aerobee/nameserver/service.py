@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from aerobee.access.running import topics_listed
 from aerobee.nameserver import convert
 from aerobee.nameserver.broker_groups import BrokerGroups
 from aerobee.nameserver.broker_session import BrokerSession
@@ -193,10 +194,11 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
     ) -> nameserver_pb2.ListTopicsResponse:
         self._check_cluster(request.cluster)
         table = self._cache.table
+        names = sorted(filter(topics_listed(), table.topics))
         return nameserver_pb2.ListTopicsResponse(
             version=table.version,
             stale=self._cache.stale,
-            topics=[convert.topic_config(table.topics[name]) for name in sorted(table.topics)],
+            topics=[convert.topic_config(table.topics[name]) for name in names],
         )
 
     @answered_at_once
@@ -229,9 +231,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
                 convert.as_told_outside(heartbeat) if is_outside else heartbeat
             )
         description.groups.extend(
-            convert.replica_set_record(table.replica_sets[name])
-            for name in sorted(table.replica_sets)
-            if not table.is_removed(name)
+            convert.replica_set_record(each) for each in table.known_replica_sets()
         )
         return description
 

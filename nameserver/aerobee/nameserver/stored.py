@@ -55,6 +55,8 @@ class BrokerRecord:
     """Where clients outside the cluster's network reach it; empty: at `address`."""
     zone: str = ""
     """The zone of its machine; empty: unknown."""
+    in_sync_min: int = 0
+    """With fewer replicas in sync, its group takes no messages; 0: written by an older version."""
     store_host_ipv6: bool = False
     writable: bool = True
     incarnation: str = ""
@@ -277,6 +279,7 @@ def encode_broker(record: BrokerRecord) -> bytes:
             "address": record.address,
             "outsideAddress": record.outside_address,
             "zone": record.zone,
+            "inSyncMin": record.in_sync_min,
             "storeHostIpv6": record.store_host_ipv6,
             "writable": record.writable,
             "incarnation": record.incarnation,
@@ -363,6 +366,7 @@ def _broker_from(key: BrokerKey, document: Mapping[str, Any], entry: KeyValue) -
         address=str(document["address"]),
         outside_address=str(document.get("outsideAddress", "")),
         zone=str(document.get("zone", "")),
+        in_sync_min=_number(document.get("inSyncMin", 0)),
         store_host_ipv6=bool(document.get("storeHostIpv6", False)),
         writable=bool(document.get("writable", True)),
         incarnation=str(document.get("incarnation", "")),

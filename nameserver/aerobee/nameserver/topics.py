@@ -87,7 +87,7 @@ class Topics:
         _check_perm(perm or PERM_DEFAULT)
         check_topic_attributes(attributes or {})
         _check_size(attributes or {})
-        replica_sets = self._replica_sets_for(name)
+        replica_sets = self._taking_messages(self._replica_sets_for(name))
         total = queues or min(
             self._policy.default_queues_per_group * len(replica_sets), self._policy.queues_max
         )
@@ -311,6 +311,7 @@ class Topics:
         replica_sets = self._replica_sets_for(topic.name)
         grown = grow_queues(topic.name, topic.queues_by_broker, queues, replica_sets)
         added = {name: count - topic.queues_by_broker.get(name, 0) for name, count in grown.items()}
+        self._check_taking_messages(topic.name, added)
         self._limits.check_queues(self._cache.table.topics.values(), added)
         return dataclasses.replace(topic, queues_by_broker=grown)
 
@@ -321,6 +322,25 @@ class Topics:
                 f"topic {name!r} cannot be placed: no open broker group has a master; start one"
             )
         return replica_sets
+
+    def _taking_messages(self, replica_sets: tuple[str, ...]) -> tuple[str, ...]:
+        """Those with enough replicas in sync; all of them if none has."""
+        short = self._cache.table.short_of_replicas()
+        return tuple(one for one in replica_sets if one not in short) or replica_sets
+
+    def _check_taking_messages(self, topic: str, added: Mapping[str, int]) -> None:
+        """Queues never move, so they are not given to other replica sets instead.
+
+        Raises NoBrokerAvailable: messages in some of the `added` queues would be refused.
+        """
+        short = self._cache.table.short_of_replicas()
+        if who := [name for name, count in sorted(added.items()) if count and name in short]:
+            named = ", ".join(f"{name} ({short[name]})" for name in who)
+            raise NoBrokerAvailable(
+                f"topic {topic!r} gets no queues: broker group {named} takes no messages, because "
+                "too few of its replicas are in sync; start more replicas, or lower "
+                "replication.min_insync_replicas, and try again, or close the group first"
+            )
 
     def _check_queues(self, queues: int) -> None:
         if not 0 < queues <= self._policy.queues_max:

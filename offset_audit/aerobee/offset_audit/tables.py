@@ -97,7 +97,8 @@ offset long, lease_epoch long, timestamp_ms long, client_id string, kind string,
 """The history of commits, entry by entry; `kind`: commit, reset, image, remove (offsets deleted: of
 its `group`, `topic` and `queue_id` null stands for all), sentBack (the message at `offset` failed,
 and copy `number` takes its place), resent (the
-same of a dead letter that was sent again), or copied (all copies below `number` are in the log)."""
+same of a dead letter that was sent again), returned (the same if it was sent to its group's retry
+topic), or copied (all copies below `number` are in the log)."""
 
 LOG_RANGES = f"""{ORIGIN}, store string, begin long, end long, records long, blanks long,
 checksum long, first_store_ms long, last_store_ms long"""

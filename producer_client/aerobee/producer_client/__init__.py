@@ -8,7 +8,7 @@ from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.blocking import BlockingProducer, BlockingTransaction
 from aerobee.producer_client.checks import CheckAnswer, CheckTransaction, TransactionCheck
 from aerobee.producer_client.config import Compression, ProducerConfig
-from aerobee.producer_client.producer import Producer, ProducerStatistics
+from aerobee.producer_client.producer import Producer
 from aerobee.producer_client.receipt import (
     Durability,
     PartlySent,
@@ -16,6 +16,7 @@ from aerobee.producer_client.receipt import (
     Receipts,
     SendStatus,
 )
+from aerobee.producer_client.statistics import ProducerStatistics
 from aerobee.producer_client.transactions import Transaction, TransactionUnanswered
 
 __all__ = [

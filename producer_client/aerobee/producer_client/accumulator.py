@@ -77,10 +77,12 @@ class Batch:
         opened_s: float,
         born_timestamp_ms: int,
         timeout_ms: int,
+        deadline_s: float | None = None,
         is_pinned: bool = False,
         skip_wait: bool = False,
         level: int | None = None,
     ) -> None:
+        """`deadline_s`: when its time is over; by default `timeout_ms` after it was opened."""
         self.queue = queue
         self.level = level
         """None: no delay; 0: at the times of its messages; HALF_LEVEL: when its transaction is
@@ -88,7 +90,7 @@ class Batch:
         self.opened_s = opened_s
         self.born_timestamp_ms = born_timestamp_ms
         self.timeout_ms = timeout_ms
-        self.deadline_s = opened_s + timeout_ms / 1_000
+        self.deadline_s = opened_s + timeout_ms / 1_000 if deadline_s is None else deadline_s
         self.is_pinned = is_pinned
         """The queue was chosen by the caller or by a sharding key: no retry elsewhere."""
         self.skip_wait = skip_wait
@@ -159,6 +161,7 @@ class Batch:
             opened_s=self.opened_s,
             born_timestamp_ms=self.born_timestamp_ms,
             timeout_ms=self.timeout_ms,
+            deadline_s=self.deadline_s,
             is_pinned=self.is_pinned,
             skip_wait=self.skip_wait,
             level=self.level,

@@ -20,8 +20,9 @@ from aerobee.client_core.transactions import TransactionOutcome
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.checks import CheckAnswer, TransactionCheck
 from aerobee.producer_client.config import ProducerConfig
-from aerobee.producer_client.producer import Producer, ProducerStatistics
+from aerobee.producer_client.producer import Producer
 from aerobee.producer_client.receipt import Receipt, Receipts
+from aerobee.producer_client.statistics import ProducerStatistics
 from aerobee.producer_client.transactions import Transaction
 from aerobee.runtime.tls_config import TlsConfig
 
@@ -49,15 +50,28 @@ class BlockingTransaction:
 
     @property
     def outcome(self) -> TransactionOutcome | None:
-        """See `Transaction.outcome`."""
+        """How it ended, as far as this producer knows; None: it is open, or that is unknown."""
         return self._transaction.outcome
 
     def commit(self, *, timeout: float | None = None) -> None:
-        """See `Transaction.commit`."""
+        """The message is delivered. Returns when that is as safe as an ordinary send; what is
+        committed already is left as it is.
+
+        Args:
+            timeout: seconds, instead of the configured `send_timeout_ms`, all attempts included.
+
+        Raises:
+            TransactionUnanswered: whether it is committed is unknown; see there.
+            TransactionEnded: it was rolled back or set aside before, by an answer to a check or by
+                an operator.
+            MessageNotFound: its broker has no such transaction: it was removed with the topic or by
+                an operator, or lost with the broker.
+            TopicNotFound, NotWritableTopic: its topic does not take it now; it stays open.
+        """
         self._call(self._transaction.commit(timeout=timeout))
 
     def rollback(self, *, timeout: float | None = None) -> None:
-        """See `Transaction.rollback`."""
+        """The message is never delivered. As `commit`."""
         self._call(self._transaction.rollback(timeout=timeout))
 
     def __repr__(self) -> str:
@@ -111,7 +125,27 @@ class BlockingProducer(BlockingClient[Producer]):
         timeout: float | None = None,
         skip_wait: bool = False,
     ) -> Receipt:
-        """See `Producer.send`."""
+        """Sends one message and waits until it is stored as the broker promises.
+
+        Sends of the same moment share batches, so many concurrent `send`s are cheap.
+
+        Args:
+            message: what to send.
+            queue: where to; by default by sharding key, or else in turn.
+            timeout: seconds from the call to its return, instead of the configured ones: for the
+                route, for room in the buffer, and for all attempts together.
+            skip_wait: be content with the broker's page cache, whatever its flush mode.
+
+        Raises:
+            MessageTooLarge: the body is above the configured limit; nothing was sent.
+            MessageIllegal: it is to arrive in more than ten years; nothing was sent.
+            TopicNotFound, NotWritableTopic, QueueNotFound: there is nowhere to send to.
+            Unreachable, NoBrokerAvailable, NotWritable: not stored within the time.
+            Busy: the buffer had no room within the time, or brokers took no more; not stored.
+            DeadlineExceeded: not acknowledged in time; whether it is stored is unknown.
+            OutOfSequence: the broker has forgotten so old a batch; whether it is stored is unknown.
+            ShuttingDown: the producer is closed.
+        """
         return self._thread.call(
             lambda producer: producer.send(
                 message, queue=queue, timeout=timeout, skip_wait=skip_wait
@@ -125,13 +159,34 @@ class BlockingProducer(BlockingClient[Producer]):
         queue: MessageQueue | None = None,
         timeout: float | None = None,
     ) -> Receipts:
-        """See `Producer.send_batch`."""
+        """Sends many messages, of any topics, as large batches; the fastest way.
+
+        Messages are stored in their order within each queue. Up to `batch_bytes_max` the messages
+        of one topic without sharding keys go to one queue, all or none; larger calls are cut.
+
+        Args:
+            timeout: seconds from the call to its return. Without it, each batch has the configured
+                time for room in the buffer, and again from then on, however long all of them take.
+
+        Returns:
+            The receipts in the order of the messages; each is made when it is looked at.
+
+        Raises:
+            PartlySent: some messages are stored and others not; it says which.
+            AerobeeError: as `send`; none is known to be stored.
+        """
         return self._thread.call(
             lambda producer: producer.send_batch(messages, queue=queue, timeout=timeout)
         )
 
     def send_one_way(self, message: Message, *, queue: MessageQueue | None = None) -> None:
-        """See `Producer.send_one_way`."""
+        """Sends without a receipt and without waiting; a loss is logged and counted.
+
+        Raises:
+            MessageTooLarge: the body is above the configured limit.
+            Busy: the buffer is full.
+            ShuttingDown: the producer is closed.
+        """
         self._thread.do(lambda producer: producer.send_one_way(message, queue=queue))
 
     def begin(
@@ -142,7 +197,23 @@ class BlockingProducer(BlockingClient[Producer]):
         timeout: float | None = None,
         check_after_s: int | None = None,
     ) -> BlockingTransaction:
-        """See `Producer.begin`."""
+        """Begins a transaction: the message is stored, and nobody sees it before `commit`.
+
+        A transaction that is never ended is decided by a check, or by an operator; see
+        docs/transactions.md. `transaction` ends it by itself.
+
+        Args:
+            message: it cannot ask for a later delivery.
+            queue: where to; by default by sharding key, or else in turn. Its place there is the
+                one of its commit.
+            timeout: seconds, instead of the configured ones.
+            check_after_s: for how many seconds nobody is asked about it; by default for as long as
+                the broker is configured.
+
+        Raises:
+            AerobeeError: as `send`. Unless it is DeadlineExceeded, nothing was begun; else it may
+                be open, and is decided by a check.
+        """
         begun = self._thread.call(
             lambda producer: producer.begin(
                 message, queue=queue, timeout=timeout, check_after_s=check_after_s
@@ -159,7 +230,13 @@ class BlockingProducer(BlockingClient[Producer]):
         timeout: float | None = None,
         check_after_s: int | None = None,
     ) -> Iterator[BlockingTransaction]:
-        """See `Producer.transaction`."""
+        """A block that is a transaction: begun on entering as `begin` does, committed on leaving,
+        and rolled back when an exception leaves it. The block may also end it itself.
+
+        Raises:
+            AerobeeError: as `begin` and `Transaction.commit`. A rollback that fails is logged,
+                since the block's own exception is on its way; a check decides then.
+        """
         block = self._thread.client.transaction(
             message, queue=queue, timeout=timeout, check_after_s=check_after_s
         )
@@ -172,16 +249,33 @@ class BlockingProducer(BlockingClient[Producer]):
         else:
             self._call(_leave(block, None))
 
+    def recall(self, delayed: Receipt | str) -> None:
+        """A message that was sent with a delay or a time is never delivered; by its receipt, or by
+        the `recall_handle` of that.
+
+        Raises as `Schedules.recall`, and InvalidArgument if the message was sent without a time.
+        """
+        self._thread.call(lambda producer: producer.recall(delayed))
+
     def flush(self) -> None:
-        """See `Producer.flush`."""
+        """Waits until every message sent so far has its receipt or its error."""
         self._thread.call(lambda producer: producer.flush())
 
     def statistics(self) -> ProducerStatistics:
-        """See `Producer.statistics`."""
+        """Counts since opening.
+
+        Raises:
+            ShuttingDown: the producer is not open.
+        """
         return self._thread.do(lambda producer: producer.statistics())
 
     def obstacles(self) -> list[str]:
-        """See `Producer.obstacles`."""
+        """Why messages are on their way for more than a second, in sentences: the last failure of
+        a batch that is tried again, or who does not answer. Empty if nothing waits so long.
+
+        Raises:
+            ShuttingDown: the producer is not open.
+        """
         return self._thread.do(lambda producer: producer.obstacles())
 
     def _call(self, call: Coroutine[Any, Any, None]) -> None:

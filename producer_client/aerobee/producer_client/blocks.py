@@ -59,6 +59,8 @@ class SendBlock:
         self._parts: dict[Batch, StoredBatch | None] = {}
         self._positions: dict[Batch, Sequence[int]] = {}
         self._waiting = 1
+        self.message_count = 0
+        """Of all its batches."""
         self._failure: errors.AerobeeError | None = None
 
     def add(self, batch: Batch, positions: Sequence[int]) -> None:
@@ -66,6 +68,7 @@ class SendBlock:
         batch.block = self
         self._parts[batch] = None
         self._positions[batch] = positions
+        self.message_count += len(positions)
         self._waiting += 1
 
     def complete(self) -> None:
@@ -156,14 +159,29 @@ class BlockSender:
         self._clock = clock
         self._config = config
 
+        self._end_s: float | None = None
+        """When the time of the whole call is over; None: each batch has a time of its own."""
+
     async def send(
-        self, messages: Sequence[Message], queue: MessageQueue | None, timeout_ms: int
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | None,
+        timeout_ms: int,
+        *,
+        is_bounded: bool,
     ) -> Receipts:
-        """Send everything; see `Producer.send_batch`. Bodies are within their limit."""
-        for topic in set(map(_TOPIC, messages)):
-            target = await self._targets.find(topic, timeout_ms=timeout_ms)
-            if queue is not None:
-                target.check_queue(queue)
+        """Send everything; see `Producer.send_batch`. Bodies are within their limit. `is_bounded`:
+        the time is that of the whole call."""
+        if is_bounded:
+            self._end_s = self._clock.monotonic_s() + timeout_ms / 1_000
+        try:
+            for topic in set(map(_TOPIC, messages)):
+                target = await self._targets.find(topic, timeout_ms=self._left_ms(timeout_ms))
+                if queue is not None:
+                    target.check_queue(queue)
+        except errors.AerobeeError:
+            self._delivery.counts.messages_failed += len(messages)
+            raise
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         block = SendBlock(done)
         try:
@@ -172,6 +190,7 @@ class BlockSender:
                     await asyncio.sleep(0)
                 await self._send_slice(messages, start, queue, timeout_ms, block)
         except errors.AerobeeError as error:
+            self._delivery.counts.messages_failed += len(messages) - block.message_count
             block.fail(error)
         block.complete()
         await done
@@ -197,7 +216,9 @@ class BlockSender:
         for index, message in enumerate(part):
             chosen = queue
             if chosen is None and message.sharding_key is not None:
-                target = await self._targets.found(message.topic, timeout_ms=timeout_ms)
+                target = await self._targets.found(
+                    message.topic, timeout_ms=self._left_ms(timeout_ms)
+                )
                 chosen = by_sharding_key(target.keyed_queues, message.sharding_key)
             level = None if message.schedule is None else message.schedule.level
             groups.setdefault((message.topic, chosen, level), []).append(index)
@@ -220,7 +241,7 @@ class BlockSender:
     ) -> None:
         """Messages of one topic and kind of delay, in batches; without a chosen queue each batch
         takes the next one."""
-        target = await self._targets.found(messages[0].topic, timeout_ms=timeout_ms)
+        target = await self._targets.found(messages[0].topic, timeout_ms=self._left_ms(timeout_ms))
         now_ms = self._clock.now_ms()
         bodies = list(map(_BODY, messages))
         ids = self._ids.next_ids(now_ms, len(messages))
@@ -238,13 +259,15 @@ class BlockSender:
         for end in split_sizes(sizes, bytes_max=self._config.batch_bytes_max):
             size = sum(sizes[begin:end])
             if not self._delivery.budget.take_nowait(size):
-                await self._delivery.wait_for_room(size, timeout_ms=timeout_ms)
+                own_end_s = self._clock.monotonic_s() + timeout_ms / 1_000
+                await self._delivery.wait_for_room(size, end_s=self._end_s or own_end_s)
             now_s = self._clock.monotonic_s()
             batch = Batch(
                 queue or self._delivery.selector.choose(target.queues, now_s=now_s),
                 opened_s=now_s,
                 born_timestamp_ms=now_ms,
                 timeout_ms=timeout_ms,
+                deadline_s=self._end_s,
                 is_pinned=queue is not None,
                 level=None if schedule is None else schedule.level,
             )
@@ -256,6 +279,11 @@ class BlockSender:
             block.add(batch, positions[begin:end])
             self._delivery.submit(batch)
             begin = end
+
+    def _left_ms(self, timeout_ms: int) -> int:
+        if self._end_s is None:
+            return timeout_ms
+        return max(1, int((self._end_s - self._clock.monotonic_s()) * 1_000))
 
 
 def _properties(messages: Sequence[Message], now_ms: int) -> Iterable[bytes]:

@@ -425,6 +425,7 @@ class BrokerStream:
             properties=properties,
             sizes=sizes,
             waits=batch.level is not None,
+            transaction_id=ack.transaction_id,
         )
 
     def _on_broken(self, error: errors.AerobeeError) -> None:

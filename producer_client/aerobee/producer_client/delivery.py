@@ -134,15 +134,15 @@ class Delivery:
             self._running.append(self._tasks.create_task(stream.run(), name=f"send:{broker_name}"))
         return stream
 
-    async def wait_for_room(self, size: int, *, timeout_ms: int) -> None:
-        """Takes `size` bytes of the buffer as soon as they are free.
+    async def wait_for_room(self, size: int, *, end_s: float) -> None:
+        """Takes `size` bytes of the buffer as soon as they are free, if they are before `end_s`.
 
         Raises:
             Busy: they did not become free in time.
             ShuttingDown: the producer was closed in the meantime.
         """
         try:
-            async with asyncio.timeout(timeout_ms / 1_000):
+            async with asyncio.timeout(max(0.0, end_s - self._clock.monotonic_s())):
                 await self.budget.take(size)
         except TimeoutError:
             raise self.no_room() from None

@@ -13,7 +13,6 @@ import os
 import random
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -26,13 +25,15 @@ from aerobee.client_core.telemetry import Telemetry, TracedMessage
 from aerobee.client_core.transactions import TransactionOutcome
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.cluster_view.route import MessageQueue, TopicRoute
-from aerobee.producer_client.accumulator import RECORD_OVERHEAD_BYTES, Batch
+from aerobee.producer_client.accumulator import Batch
 from aerobee.producer_client.blocks import BlockSender
 from aerobee.producer_client.checks import CheckListener, CheckTransaction
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.delivery import Delivery
 from aerobee.producer_client.receipt import Receipt, Receipts
+from aerobee.producer_client.refusals import check_all, checked_size
 from aerobee.producer_client.selector import by_sharding_key
+from aerobee.producer_client.statistics import ProducerStatistics
 from aerobee.producer_client.targets import Target, Targets
 from aerobee.producer_client.transactions import Transaction, TransactionSender
 from aerobee.runtime import errors
@@ -43,19 +44,8 @@ from aerobee.store_format.message_id import UniqueIdGenerator
 
 log = logging.getLogger(__name__)
 
-JOIN_AGE_MAX_MS = 500
-"""A batch that waited longer accepts no more messages: its deadline would be too near for them."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerStatistics:
-    """What a producer has done since it was opened."""
-
-    messages_stored: int
-    messages_failed: int
-    batches_stored: int
-    batches_retried: int
-    buffered_bytes: int
+JOIN_AGE_MAX_S = 0.5
+"""A message joins no batch whose time ends earlier than its own by more than this."""
 
 
 class Producer:
@@ -204,14 +194,16 @@ class Producer:
         Args:
             message: what to send.
             queue: where to; by default by sharding key, or else in turn.
-            timeout: seconds, instead of the configured ones, once there is room in the buffer.
+            timeout: seconds from the call to its return, instead of the configured ones: for the
+                route, for room in the buffer, and for all attempts together.
             skip_wait: be content with the broker's page cache, whatever its flush mode.
 
         Raises:
             MessageTooLarge: the body is above the configured limit; nothing was sent.
             MessageIllegal: it is to arrive in more than ten years; nothing was sent.
             TopicNotFound, NotWritableTopic, QueueNotFound: there is nowhere to send to.
-            Unreachable, NoBrokerAvailable, NotWritable, Busy: not stored within the time.
+            Unreachable, NoBrokerAvailable, NotWritable: not stored within the time.
+            Busy: the buffer had no room within the time, or brokers took no more; not stored.
             DeadlineExceeded: not acknowledged in time; whether it is stored is unknown.
             OutOfSequence: the broker has forgotten so old a batch; whether it is stored is unknown.
             ShuttingDown: the producer is closed.
@@ -224,22 +216,29 @@ class Producer:
                 sending.on_stored((receipt,))
                 return receipt
         timeout_ms = self._config.send_timeout_ms if timeout is None else milliseconds(timeout)
-        size = self._checked_size(message)
         delivery = self._opened()
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             raise self._on_foreign_loop()
-        target = self._targets.known(message.topic)
-        if target is None:
-            with self._entering():
-                target = await self._targets.find(message.topic, timeout_ms=timeout_ms)
-        if queue is not None:
-            target.check_queue(queue)
-        if not delivery.budget.take_nowait(size):
-            with self._entering():
-                await delivery.wait_for_room(size, timeout_ms=timeout_ms)
+        end_s = self._clock.monotonic_s() + timeout_ms / 1_000
+        try:
+            size = checked_size(message, self._config, self._clock.now_ms())
+            target = self._targets.known(message.topic)
+            if target is None:
+                with self._entering():
+                    target = await self._targets.find(message.topic, timeout_ms=timeout_ms)
+            if queue is not None:
+                target.check_queue(queue)
+            if not delivery.budget.take_nowait(size):
+                with self._entering():
+                    await delivery.wait_for_room(size, end_s=end_s)
+        except errors.AerobeeError:
+            delivery.counts.messages_failed += 1
+            raise
         waiter: asyncio.Future[Receipt] = loop.create_future()
-        self._enqueue(delivery, target, message, queue, size, timeout_ms, skip_wait, waiter)
+        self._enqueue(
+            delivery, target, message, queue, size, timeout_ms, skip_wait, waiter, end_s=end_s
+        )
         return await waiter
 
     def send_one_way(self, message: Message, *, queue: MessageQueue | None = None) -> None:
@@ -253,10 +252,14 @@ class Producer:
         if self._telemetry is not None and not isinstance(message, TracedMessage):
             with self._telemetry.sending((message,)) as sending:
                 return self.send_one_way(sending.messages[0], queue=queue)
-        size = self._checked_size(message)
         delivery = self._opened()
-        if not delivery.budget.take_nowait(size):
-            raise delivery.no_room()
+        try:
+            size = checked_size(message, self._config, self._clock.now_ms())
+            if not delivery.budget.take_nowait(size):
+                raise delivery.no_room()
+        except errors.AerobeeError:
+            delivery.counts.messages_failed += 1
+            raise
         try:
             target = self._targets.known(message.topic)
             if target is not None:
@@ -266,6 +269,7 @@ class Producer:
                 self._enqueue(delivery, target, message, queue, size, timeout_ms, True, None)
                 return
         except errors.AerobeeError:
+            delivery.counts.messages_failed += 1
             delivery.budget.release(size)
             raise
         self._do_later(self._send_when_known(delivery, message, queue, size), "send:one-way")
@@ -281,6 +285,10 @@ class Producer:
 
         Messages are stored in their order within each queue. Up to `batch_bytes_max` the messages
         of one topic without sharding keys go to one queue, all or none; larger calls are cut.
+
+        Args:
+            timeout: seconds from the call to its return. Without it, each batch has the configured
+                time for room in the buffer, and again from then on, however long all of them take.
 
         Returns:
             The receipts in the order of the messages; each is made when it is looked at.
@@ -301,14 +309,15 @@ class Producer:
                 return receipts
         if asyncio.get_running_loop() is not self._loop:
             raise self._on_foreign_loop()
-        self._check_bodies(messages)
-        now_ms = self._clock.now_ms()
-        for message in messages:
-            if message.schedule is not None:
-                message.schedule.check(now_ms)
-        sender = BlockSender(self._opened(), self._targets, self._ids, self._clock, self._config)
+        delivery = self._opened()
+        try:
+            check_all(messages, self._config, self._clock.now_ms())
+        except errors.AerobeeError:
+            delivery.counts.messages_failed += len(messages)
+            raise
+        sender = BlockSender(delivery, self._targets, self._ids, self._clock, self._config)
         with self._entering():
-            return await sender.send(messages, queue, timeout_ms)
+            return await sender.send(messages, queue, timeout_ms, is_bounded=timeout is not None)
 
     async def begin(
         self,
@@ -343,10 +352,10 @@ class Producer:
                 sending.on_stored((begun.receipt,))
                 return begun
         timeout_ms = self._config.send_timeout_ms if timeout is None else milliseconds(timeout)
-        size = self._checked_size(message)
         self._opened()
         if asyncio.get_running_loop() is not self._loop:
             raise self._on_foreign_loop()
+        size = checked_size(message, self._config, self._clock.now_ms())
         return await self._transactions.begin(message, size, queue, timeout_ms, check_after_s)
 
     @asynccontextmanager
@@ -422,6 +431,21 @@ class Producer:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
+    async def recall(self, delayed: Receipt | str) -> None:
+        """A message that was sent with a delay or a time is never delivered; by its receipt, or by
+        the `recall_handle` of that.
+
+        Raises as `Schedules.recall`, and InvalidArgument if the message was sent without a time.
+        """
+        handle = delayed.recall_handle if isinstance(delayed, Receipt) else delayed
+        if not handle:
+            raise errors.InvalidArgument("it was sent without a delay or a time: nothing to recall")
+        self._opened()
+        # Few producers recall, and all would load the administration at their start.
+        from aerobee.client_core.schedules import Schedules
+
+        await Schedules(self._connection, timeout_ms=self._config.send_timeout_ms).recall(handle)
+
     async def flush(self) -> None:
         """Waits until every message sent so far has its receipt or its error."""
         entries = {*self._background, *self._entries}
@@ -483,14 +507,18 @@ class Producer:
         timeout_ms: int,
         skip_wait: bool,
         waiter: asyncio.Future[Receipt] | None,
+        *,
+        end_s: float | None = None,
     ) -> None:
-        """From here on the message's bytes belong to its batch."""
-        now_ms = self._clock.now_ms()
+        """From here on the message's bytes belong to its batch. `end_s`: when its time is over, if
+        that began earlier."""
+        now_s = self._clock.monotonic_s()
+        end_s = now_s + timeout_ms / 1_000 if end_s is None else end_s
         size_max = self._config.batch_bytes_max
         is_pinned = queue is not None or message.sharding_key is not None
         schedule, level, properties = message.schedule, None, message.encoded_properties
         if schedule is not None:
-            level, properties = schedule.level, schedule.request(now_ms) + properties
+            level, properties = schedule.level, schedule.request(self._clock.now_ms()) + properties
         batch = target.current.get(level)
         if is_pinned:
             queue = queue or by_sharding_key(target.keyed_queues, message.sharding_key or "")
@@ -501,14 +529,14 @@ class Producer:
                 size=size, size_max=size_max, timeout_ms=timeout_ms, skip_wait=skip_wait
             )
             or batch.is_pinned != is_pinned
-            or now_ms - batch.born_timestamp_ms > JOIN_AGE_MAX_MS
+            or not 0 <= end_s - batch.deadline_s <= JOIN_AGE_MAX_S
         ):
-            now_s = self._clock.monotonic_s()
             batch = Batch(
                 queue or delivery.selector.choose(target.queues, now_s=now_s),
                 opened_s=now_s,
-                born_timestamp_ms=now_ms,
+                born_timestamp_ms=self._clock.now_ms(),
                 timeout_ms=timeout_ms,
+                deadline_s=end_s,
                 is_pinned=is_pinned,
                 skip_wait=skip_wait,
                 level=level,
@@ -569,27 +597,4 @@ class Producer:
         self._process.check()
         return errors.InvalidArgument(
             "the producer was opened on another event loop: open one on each, or a BlockingProducer"
-        )
-
-    def _checked_size(self, message: Message) -> int:
-        """The message's bytes as the budget counts them. Raises MessageTooLarge, MessageIllegal."""
-        if not isinstance(message, Message):
-            raise TypeError(f"send takes a Message(topic, body), not {type(message).__name__}")
-        if message.schedule is not None:
-            message.schedule.check(self._clock.now_ms())
-        body_size = len(message.body)
-        if body_size > self._config.message_body_bytes_max:
-            raise self._too_large(message)
-        return body_size + len(message.encoded_properties) + RECORD_OVERHEAD_BYTES
-
-    def _check_bodies(self, messages: Sequence[Message]) -> None:
-        limit = self._config.message_body_bytes_max
-        if max(len(message.body) for message in messages) > limit:
-            raise self._too_large(next(each for each in messages if len(each.body) > limit))
-
-    def _too_large(self, message: Message) -> errors.MessageTooLarge:
-        return errors.MessageTooLarge(
-            f"the body has {len(message.body)} bytes; at most "
-            f"{self._config.message_body_bytes_max} are allowed: split it, or store it elsewhere "
-            "and send a reference to it"
         )

@@ -57,6 +57,7 @@ class StoredBatch:
         "status",
         "store_host",
         "store_timestamp_ms",
+        "transaction_id",
         "waits",
     )
 
@@ -73,8 +74,11 @@ class StoredBatch:
         properties: Sequence[bytes],
         sizes: Sequence[int],
         waits: bool = False,
+        transaction_id: str = "",
     ) -> None:
-        """`waits`: its messages are delivered later."""
+        """`waits`: its messages are delivered later. `transaction_id`: the broker's, if it is one
+        message of a transaction."""
+        self.transaction_id = transaction_id
         self.waits = waits
         self.queue = queue
         self.status = status
@@ -101,6 +105,11 @@ class Receipt:
         """The id that the producer gave the message: its UNIQ_KEY property."""
         properties = self._batch.properties[self._index]
         return properties[UNIQUE_KEY_AT : properties.index(VALUE_END)].decode()
+
+    @property
+    def transaction_id(self) -> str:
+        """Of a message of a transaction: by default its id."""
+        return self._batch.transaction_id or self.message_id
 
     @property
     def offset_message_id(self) -> str:

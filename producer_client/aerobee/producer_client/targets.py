@@ -70,9 +70,9 @@ class Targets:
         self._create_missing = create_missing
         self._on_route = on_route
         self._targets: dict[str, Target] = {}
-        self._last_in_line: dict[str, asyncio.Event] = {}
-        """For each topic, the newest of the callers that wait for its route; set when that caller
-        has continued."""
+        self._last_in_line: dict[str, asyncio.Future[None]] = {}
+        """For each topic, the newest of the callers that wait for its route; done when that caller
+        and all before it have continued or given up."""
 
     def known(self, topic: str) -> Target | None:
         """The topic by its newest route, without waiting; None: call `find`, as others are doing.
@@ -102,18 +102,32 @@ class Targets:
         if known is not None:
             return known
         before = self._last_in_line.get(topic)
-        mine = self._last_in_line[topic] = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        mine = self._last_in_line[topic] = loop.create_future()
+        end_s = loop.time() + timeout_ms / 1_000
+
+        def leave(_: object) -> None:
+            mine.set_result(None)
+            if self._last_in_line.get(topic) is mine:
+                del self._last_in_line[topic]
+
         try:
             route = await self._ask(topic, timeout_ms)
-            if before is not None:
-                await before.wait()
+            if before is not None and not before.done():
+                await asyncio.wait((before,), timeout=max(0.0, end_s - loop.time()))
+                if not before.done():
+                    raise errors.DeadlineExceeded(
+                        f"earlier sends still wait for the route of topic {topic!r}, and this one "
+                        "would overtake them; nothing was sent"
+                    )
             return self._cached(topic) or self._renew(route)
         except TOLD as error:
             raise shortened(error) from error.__cause__
         finally:
-            mine.set()
-            if self._last_in_line.get(topic) is mine:
-                del self._last_in_line[topic]
+            if before is None or before.done():
+                leave(None)
+            else:  # Those after this one do not overtake those before it.
+                before.add_done_callback(leave)
 
     async def found(self, topic: str, *, timeout_ms: int) -> Target:
         """The same for a caller that `find` has already let through: it does not queue again.

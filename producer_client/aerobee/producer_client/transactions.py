@@ -86,8 +86,8 @@ class Transaction:
 
     @property
     def transaction_id(self) -> str:
-        """The message's id."""
-        return self.receipt.message_id
+        """The message's id; another one if a different message of the topic has that id."""
+        return self.receipt.transaction_id
 
     @property
     def topic(self) -> str:
@@ -203,22 +203,28 @@ class TransactionSender:
         queue: MessageQueue | None,
         timeout_ms: int,
     ) -> asyncio.Future[Receipt]:
-        target = await self._targets.find(message.topic, timeout_ms=timeout_ms)
-        if queue is not None:
-            target.check_queue(queue)
-        elif message.sharding_key is not None:
-            queue = by_sharding_key(target.keyed_queues, message.sharding_key)
-        if self.on_topic is not None:
-            self.on_topic(message.topic)
+        end_s = self._clock.monotonic_s() + timeout_ms / 1_000
         delivery = self._delivery()
-        if not delivery.budget.take_nowait(size):
-            await delivery.wait_for_room(size, timeout_ms=timeout_ms)
+        try:
+            target = await self._targets.find(message.topic, timeout_ms=timeout_ms)
+            if queue is not None:
+                target.check_queue(queue)
+            elif message.sharding_key is not None:
+                queue = by_sharding_key(target.keyed_queues, message.sharding_key)
+            if self.on_topic is not None:
+                self.on_topic(message.topic)
+            if not delivery.budget.take_nowait(size):
+                await delivery.wait_for_room(size, end_s=end_s)
+        except errors.AerobeeError:
+            delivery.counts.messages_failed += 1
+            raise
         now_s = self._clock.monotonic_s()
         batch = Batch(
             queue or delivery.selector.choose(target.queues, now_s=now_s),
             opened_s=now_s,
             born_timestamp_ms=self._clock.now_ms(),
             timeout_ms=timeout_ms,
+            deadline_s=end_s,
             is_pinned=queue is not None,
             level=HALF_LEVEL,
         )

@@ -83,7 +83,7 @@ class SendAckFrame(_message.Message):
     def __init__(self, acks: _Optional[_Iterable[_Union[SendAck, _Mapping]]] = ...) -> None: ...
 
 class SendAck(_message.Message):
-    __slots__ = ("sequence", "code", "message", "base_queue_offset", "base_physical_offset", "store_timestamp_ms", "durability", "retry_after_ms", "stored_count")
+    __slots__ = ("sequence", "code", "message", "base_queue_offset", "base_physical_offset", "store_timestamp_ms", "durability", "retry_after_ms", "stored_count", "transaction_id")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -93,6 +93,7 @@ class SendAck(_message.Message):
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     STORED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     code: _common_pb2.Code
     message: str
@@ -102,7 +103,8 @@ class SendAck(_message.Message):
     durability: Durability
     retry_after_ms: int
     stored_count: int
-    def __init__(self, sequence: _Optional[int] = ..., code: _Optional[_Union[_common_pb2.Code, str]] = ..., message: _Optional[str] = ..., base_queue_offset: _Optional[int] = ..., base_physical_offset: _Optional[int] = ..., store_timestamp_ms: _Optional[int] = ..., durability: _Optional[_Union[Durability, str]] = ..., retry_after_ms: _Optional[int] = ..., stored_count: _Optional[int] = ...) -> None: ...
+    transaction_id: str
+    def __init__(self, sequence: _Optional[int] = ..., code: _Optional[_Union[_common_pb2.Code, str]] = ..., message: _Optional[str] = ..., base_queue_offset: _Optional[int] = ..., base_physical_offset: _Optional[int] = ..., store_timestamp_ms: _Optional[int] = ..., durability: _Optional[_Union[Durability, str]] = ..., retry_after_ms: _Optional[int] = ..., stored_count: _Optional[int] = ..., transaction_id: _Optional[str] = ...) -> None: ...
 
 class SendRequest(_message.Message):
     __slots__ = ("topic", "queue_id", "body", "tag", "keys", "properties", "flag", "timeout_ms")
@@ -408,6 +410,40 @@ class PullFrame(_message.Message):
     handle: int
     result: PullResult
     def __init__(self, handle: _Optional[int] = ..., result: _Optional[_Union[PullResult, _Mapping]] = ...) -> None: ...
+
+class RingWishes(_message.Message):
+    __slots__ = ("wishes",)
+    WISHES_FIELD_NUMBER: _ClassVar[int]
+    wishes: _containers.RepeatedCompositeFieldContainer[RingWish]
+    def __init__(self, wishes: _Optional[_Iterable[_Union[RingWish, _Mapping]]] = ...) -> None: ...
+
+class RingWish(_message.Message):
+    __slots__ = ("id", "kind", "topic", "group")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        RING_UNSPECIFIED: _ClassVar[RingWish.Kind]
+        PASS_ON: _ClassVar[RingWish.Kind]
+        END: _ClassVar[RingWish.Kind]
+    RING_UNSPECIFIED: RingWish.Kind
+    PASS_ON: RingWish.Kind
+    END: RingWish.Kind
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    kind: RingWish.Kind
+    topic: str
+    group: str
+    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[RingWish.Kind, str]] = ..., topic: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
+
+class Rung(_message.Message):
+    __slots__ = ("ids", "refused")
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    refused: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ids: _Optional[_Iterable[int]] = ..., refused: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class QueueOffset(_message.Message):
     __slots__ = ("topic", "queue_id", "offset", "lease_epoch")
@@ -826,18 +862,28 @@ class ConfigureGroupRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., retry: _Optional[_Union[RetrySettings, _Mapping]] = ...) -> None: ...
 
 class RetrySettings(_message.Message):
-    __slots__ = ("retries_max", "levels", "exponential", "steps", "ordered")
+    __slots__ = ("retries_max", "levels", "exponential", "steps", "ordered", "in_order")
     RETRIES_MAX_FIELD_NUMBER: _ClassVar[int]
     LEVELS_FIELD_NUMBER: _ClassVar[int]
     EXPONENTIAL_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     ORDERED_FIELD_NUMBER: _ClassVar[int]
+    IN_ORDER_FIELD_NUMBER: _ClassVar[int]
     retries_max: int
     levels: DelayLevelBackOff
     exponential: ExponentialBackOff
     steps: StepBackOff
     ordered: bool
-    def __init__(self, retries_max: _Optional[int] = ..., levels: _Optional[_Union[DelayLevelBackOff, _Mapping]] = ..., exponential: _Optional[_Union[ExponentialBackOff, _Mapping]] = ..., steps: _Optional[_Union[StepBackOff, _Mapping]] = ..., ordered: _Optional[bool] = ...) -> None: ...
+    in_order: InOrderRetries
+    def __init__(self, retries_max: _Optional[int] = ..., levels: _Optional[_Union[DelayLevelBackOff, _Mapping]] = ..., exponential: _Optional[_Union[ExponentialBackOff, _Mapping]] = ..., steps: _Optional[_Union[StepBackOff, _Mapping]] = ..., ordered: _Optional[bool] = ..., in_order: _Optional[_Union[InOrderRetries, _Mapping]] = ...) -> None: ...
+
+class InOrderRetries(_message.Message):
+    __slots__ = ("retries_max", "back_off")
+    RETRIES_MAX_FIELD_NUMBER: _ClassVar[int]
+    BACK_OFF_FIELD_NUMBER: _ClassVar[int]
+    retries_max: int
+    back_off: ExponentialBackOff
+    def __init__(self, retries_max: _Optional[int] = ..., back_off: _Optional[_Union[ExponentialBackOff, _Mapping]] = ...) -> None: ...
 
 class DelayLevelBackOff(_message.Message):
     __slots__ = ("delays_ms",)
@@ -968,20 +1014,22 @@ class StoredMessage(_message.Message):
     def __init__(self, record: _Optional[bytes] = ...) -> None: ...
 
 class QueryMessagesRequest(_message.Message):
-    __slots__ = ("topic", "key", "unique_key", "begin_ms", "end_ms", "max_messages")
+    __slots__ = ("topic", "key", "unique_key", "begin_ms", "end_ms", "max_messages", "before_physical_offset")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
     BEGIN_MS_FIELD_NUMBER: _ClassVar[int]
     END_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
     topic: str
     key: str
     unique_key: str
     begin_ms: int
     end_ms: int
     max_messages: int
-    def __init__(self, topic: _Optional[str] = ..., key: _Optional[str] = ..., unique_key: _Optional[str] = ..., begin_ms: _Optional[int] = ..., end_ms: _Optional[int] = ..., max_messages: _Optional[int] = ...) -> None: ...
+    before_physical_offset: int
+    def __init__(self, topic: _Optional[str] = ..., key: _Optional[str] = ..., unique_key: _Optional[str] = ..., begin_ms: _Optional[int] = ..., end_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., before_physical_offset: _Optional[int] = ...) -> None: ...
 
 class QueryMessagesResponse(_message.Message):
     __slots__ = ("records", "indexed_timestamp_ms", "indexed_physical_offset", "more")

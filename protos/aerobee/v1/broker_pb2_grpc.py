@@ -672,10 +672,96 @@ class PullService:
             _registered_method=True)
 
 
-class OffsetServiceStub:
+class RingServiceStub:
     """---------------------------------------------------------------------------------- offsets
 
+    For nodes that have polls of official clients: where is a message of their topic? One stream between
+    two nodes serves all polls, topics and groups. A ring is a hint; the node then takes by
+    ReceiveMessage, without waiting, and says here when there was nothing.
     """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Rings = channel.stream_stream(
+                '/aerobee.v1.RingService/Rings',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.RingWishes.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.Rung.FromString,
+                _registered_method=True)
+
+
+class RingServiceServicer:
+    """---------------------------------------------------------------------------------- offsets
+
+    For nodes that have polls of official clients: where is a message of their topic? One stream between
+    two nodes serves all polls, topics and groups. A ring is a hint; the node then takes by
+    ReceiveMessage, without waiting, and says here when there was nothing.
+    """
+
+    def Rings(self, request_iterator, context):
+        """Nodes only. Ends only when one side stops.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_RingServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Rings': grpc.stream_stream_rpc_method_handler(
+                    servicer.Rings,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.RingWishes.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.Rung.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'aerobee.v1.RingService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('aerobee.v1.RingService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class RingService:
+    """---------------------------------------------------------------------------------- offsets
+
+    For nodes that have polls of official clients: where is a message of their topic? One stream between
+    two nodes serves all polls, topics and groups. A ring is a hint; the node then takes by
+    ReceiveMessage, without waiting, and says here when there was nothing.
+    """
+
+    @staticmethod
+    def Rings(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/aerobee.v1.RingService/Rings',
+            aerobee_dot_v1_dot_broker__pb2.RingWishes.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.Rung.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class OffsetServiceStub:
+    """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
         """Constructor.
@@ -726,9 +812,7 @@ class OffsetServiceStub:
 
 
 class OffsetServiceServicer:
-    """---------------------------------------------------------------------------------- offsets
-
-    """
+    """Missing associated documentation comment in .proto file."""
 
     def CommitOffsets(self, request, context):
         """Each entry has its own result; an entry that is refused changes nothing.
@@ -844,9 +928,7 @@ def add_OffsetServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class OffsetService:
-    """---------------------------------------------------------------------------------- offsets
-
-    """
+    """Missing associated documentation comment in .proto file."""
 
     @staticmethod
     def CommitOffsets(request,

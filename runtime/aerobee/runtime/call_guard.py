@@ -197,8 +197,12 @@ def guarded(behaviour: Callable[..., Any], guard: MethodGuard, style: Style) -> 
         return visit
 
     def at_once(request: Any, context: Any) -> Any:
-        admitted(request, context)
-        return behaviour(request, context)
+        visit = admitted(request, context)
+        visit.enter()
+        try:
+            return behaviour(request, context)
+        finally:
+            visit.leave()
 
     def later(request: Any, context: Any, reply: Any) -> Any:
         visit = admitted(request, context)

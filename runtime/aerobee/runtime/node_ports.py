@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from aerobee.grpc_core.limits import LimitObserver
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.health import Health
 from aerobee.runtime.health_server import serve_health
 from aerobee.runtime.metrics.endpoint import MetricsEndpoint, serve_metrics
@@ -26,7 +27,7 @@ class NodeConfig(TlsSections, OutsideSections, Protocol):
 
 @asynccontextmanager
 async def serve_node_ports(
-    config: NodeConfig, node_type: str, health: Health, observer: LimitObserver
+    config: NodeConfig, node_type: str, health: Health, observer: LimitObserver, *, clock: Clock
 ) -> AsyncIterator[tuple[NodeTls, MetricsEndpoint]]:
     """Within the block, health and metrics are served if the settings say so, and the TLS files are
     watched. `observer` gets each peer that exceeds a limit of the health port.
@@ -45,6 +46,6 @@ async def serve_node_ports(
         ),
         serve_metrics(config.metrics.listen, tls.http if config.metrics.tls else None) as metrics,
     ):
-        metrics.show("health", partial(gather_health, config.cluster, node_type, health))
+        metrics.show("health", partial(gather_health, config.cluster, node_type, health, clock))
         metrics.show("tls", partial(tls.gather, config.cluster, node_type))
         yield tls, metrics

@@ -42,6 +42,7 @@ class NoVerdict(ValueError):
     """The message cannot be evaluated, so it does not match."""
 
 
+_TRUE_LENGTH: Final = len("true")
 _OPERATORS: Final[Mapping[Order, Callable[[int, int], bool]]] = {
     Order.ABOVE: operator.gt,
     Order.FROM: operator.ge,
@@ -220,7 +221,9 @@ def _comparison(left: str | int | float | bool, right: str | int | float | bool)
         if isinstance(right, str):
             return 0 if left == right else -1
         if isinstance(right, bool):
-            return 0 if (left.lower() == "true") is right else -1
+            # Only a text of this length can become it, so a long one costs nothing.
+            is_true = len(left) == _TRUE_LENGTH and left.lower() == "true"
+            return 0 if is_true is right else -1
         return compare_numbers(_as_number(left, right), right)
     if isinstance(left, bool) or isinstance(right, bool):
         if isinstance(right, str):

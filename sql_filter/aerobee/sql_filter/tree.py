@@ -126,6 +126,45 @@ def names_of(node: Value) -> Iterator[str]:
         yield from names_of(node.operand)
 
 
+COMPARED = 1
+"""Relative price of comparing, hashing or searching a character of a property's text."""
+CONVERTED = 4
+"""Relative price of reading a character as part of a number or truth value."""
+
+
+def readings_of(node: Value) -> Iterator[tuple[str, int]]:
+    """Each time that a property's whole text may be looked at: its name, and the price of a
+    character."""
+    if isinstance(node, In):
+        yield node.name, COMPARED
+    elif isinstance(node, Has):
+        yield from _readings(node.operand, COMPARED)
+    elif isinstance(node, Equal):
+        sides = (node.left, node.right)
+        are_texts = all(
+            isinstance(side, Property)
+            or (isinstance(side, Constant) and isinstance(side.value, str))
+            for side in sides
+        )
+        for side in sides:
+            yield from _readings(side, COMPARED if are_texts else CONVERTED)
+    elif isinstance(node, Ordered):
+        for side in (node.left, node.right):
+            yield from _readings(side, CONVERTED)
+    elif isinstance(node, All | Any):
+        for operand in node.operands:
+            yield from readings_of(operand)
+    elif isinstance(node, Negated | Not | IsNull):
+        yield from readings_of(node.operand)
+
+
+def _readings(operand: Value, price: int) -> Iterator[tuple[str, int]]:
+    if isinstance(operand, Property):
+        yield operand.name, price
+    else:
+        yield from readings_of(operand)
+
+
 def size_of(node: Value) -> int:
     """Number of nodes in the tree."""
     if isinstance(node, All | Any):

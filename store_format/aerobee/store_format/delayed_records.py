@@ -56,6 +56,7 @@ _DEQUEUED: Final = b"TIMER_DEQUEUE_MS"
 _ROLL_TIMES: Final = b"TIMER_ROLL_TIMES"
 _DELETES: Final = b"TIMER_DEL_UNIQKEY"
 _HALF: Final = b"TRAN_MSG"
+_CLIENT: Final = b"__CLIENT"
 
 REQUESTS: Final = (_DELAY_SEC, _DELAY_MS, _DELIVER)
 """The properties with which a client asks for a delay; the first one present counts."""
@@ -341,7 +342,10 @@ def due_record(record: Record, *, now_ms: int, store_host_ipv6: bool) -> Moved:
     topic, queue_id = destination(record)
     properties = record.properties_bytes
     if record.topic == TIMER_TOPIC:
-        properties = replace_properties(properties, _moving_marks(record, now_ms))
+        changes = _moving_marks(record, now_ms)
+        if _CLIENT in properties:
+            changes[_CLIENT] = None
+        properties = replace_properties(properties, changes)
     rewritten = rewrite_record(
         record, topic=topic.encode(), properties=properties, store_host_ipv6=store_host_ipv6
     )

@@ -95,6 +95,7 @@ class PropertyName:
     PRIORITY: Final = "_SYS_MSG_PRIORITY_"
     LITE_TOPIC: Final = "__LITE_TOPIC"
     PRODUCER: Final = "__PRODUCER"
+    CLIENT: Final = "__CLIENT"
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:

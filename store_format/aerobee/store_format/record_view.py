@@ -12,7 +12,7 @@ from typing import Final
 
 from isal.isal_zlib import crc32
 
-from aerobee.store_format.properties import decode_properties, find_property, find_values
+from aerobee.store_format.properties import VALUE_END, decode_properties, find_property, find_values
 from aerobee.store_format.record_layout import (
     BODY_AT,
     BODY_CRC_AT,
@@ -238,6 +238,18 @@ class Record:
             properties = bytes(buffer[start : self.end])
             return find_values(properties, 0, len(properties), needles)
         return find_values(buffer, start, self.end, needles)
+
+    def properties_extent(self) -> tuple[int, int]:
+        """How many properties there are, possibly with repetitions, and their bytes in all; without
+        decoding any."""
+        start = self._properties_at or self._properties_start()
+        buffer = self.buffer
+        if isinstance(buffer, memoryview):
+            buffer = bytes(buffer[start : self.end])
+            start, end = 0, len(buffer)
+        else:
+            end = self.end
+        return buffer.count(VALUE_END, start, end) + 1, end - start
 
     @property
     def tag(self) -> str | None:

@@ -102,6 +102,7 @@ NAMES: Final[dict[str, Allowed]] = {
             _N.FORWARD_QUEUE_ID,
             _N.REDIRECT,
             _N.TRANSACTION_ID,
+            _N.CLIENT,
             _N.CHECK_IMMUNITY_TIME_IN_SECONDS,
         ),
         _ANYTHING,

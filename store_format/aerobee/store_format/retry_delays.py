@@ -29,6 +29,11 @@ class Exponential:
         return min(self.max_ms, self.initial_ms * factor)
 
 
+IN_ORDER: Final = Exponential(1_000, 60_000)
+"""For a failed message that holds up its queue, unless its group has exponential delays of its own:
+it is tried again soon after an outage, whether that took seconds or hours."""
+
+
 @dataclass(frozen=True, slots=True)
 class Steps:
     """Waits the delays of a list, then repeats the last one."""

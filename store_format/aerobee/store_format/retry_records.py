@@ -2,7 +2,8 @@
 
    back-off      SCHEDULE_TOPIC_XXXX or rmq_sys_wheel_timer, for %RETRY%GROUP queue 0
    dead letter   %DLQ%GROUP queue 0
-   resent        any topic: an ordinary message that remembers how often it was resent
+   resent        %RETRY%GROUP queue 0, or any topic: a message that remembers how often it was
+                 resent
 
 A copy keeps body, id, keys, tags, properties and born time and host. It names its origin: topic
 (RETRY_TOPIC), the broker's id of the first record (ORIGIN_MESSAGE_ID), and, unlike in Apache's
@@ -16,6 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from aerobee.store_format.dead_letter_fields import (
+    RETRY_PREFIX,
     Death,
     Origin,
     Resend,
@@ -209,7 +211,8 @@ def resent_record(
     store_host_ipv6: bool,
     resends_max: int = RESENDS_MAX,
 ) -> Moved:
-    """A dead letter as an ordinary message of `topic`: attempts start again, its id stays.
+    """A dead letter as an ordinary message of `topic`: attempts start again, its id stays. In its
+    group's retry topic it still names its origin.
 
     The resend is recorded in the message, and stays there if it fails again. Raises ResendCircle if
     it was already resent this way `resends_max` times; RecordIllegal if the entry does not fit any
@@ -233,6 +236,8 @@ def resent_record(
         b"WAIT": None,
         b"DLQ_RESENDS": history.encode(),
     }
+    if topic.startswith(RETRY_PREFIX):
+        changes |= _origin_changes(origin_of(record))
     rewritten = rewrite_record(
         record,
         topic=topic.encode(),

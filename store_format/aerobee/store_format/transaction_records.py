@@ -8,6 +8,9 @@
 A half message that is checked is stored once more, with TRANSACTION_CHECK_TIMES increased; the
 older record is then done. A committed message has system flag 0x8 and, as its prepared transaction
 offset, the log position of its half message. Only `__transactionId__` shows that it ever waited.
+
+`__transactionId__` is the id of the transaction: the message's, or another one if a different
+message of the topic had the same id.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from aerobee.store_format.delayed_records import HALF_TOPIC, Moved, NotDelayed, destination
+from aerobee.store_format.message_content import content_of
 from aerobee.store_format.properties import (
     PropertyName,
     encode_properties,
@@ -56,6 +60,7 @@ _REAL_QID: Final = b"REAL_QID"
 _PGROUP: Final = b"PGROUP"
 _UNIQ_KEY: Final = b"UNIQ_KEY"
 _TRANSACTION_ID: Final = b"__transactionId__"
+_CLIENT: Final = b"__CLIENT"
 _CHECK_TIMES: Final = b"TRANSACTION_CHECK_TIMES"
 _PREPARED_OFFSET: Final = b"TRAN_PREPARED_QUEUE_OFFSET"
 _NUMBER: Final = re.compile("[0-9]{1,18}")
@@ -100,13 +105,18 @@ class HalfMessage(NamedTuple):
     """It replaces an older record of the message."""
     immunity_ms: int | None = None
     """How long after its birth no producer is to be asked; None: as configured in the broker."""
+    content: str = ""
+    """As `message_content.content_of`."""
 
 
 # ------------------------------------------------------------------------------------- halves
 
 
-def half_properties(properties: bytes, *, topic: str, queue_id: int) -> bytes:
-    """The properties of the half message for a message to `topic`, `queue_id`.
+def half_properties(
+    properties: bytes, *, topic: str, queue_id: int, transaction_id: str = ""
+) -> bytes:
+    """The properties of the half message for a message to `topic`, `queue_id`. `transaction_id`
+    empty: the message's id.
 
     Raises HalfIllegal if the message has no id; RecordIllegal if the properties do not fit.
     """
@@ -118,7 +128,7 @@ def half_properties(properties: bytes, *, topic: str, queue_id: int) -> bytes:
         _TRAN_MSG: b"true",
         _REAL_TOPIC: topic.encode(),
         _REAL_QID: b"%d" % queue_id,
-        _TRANSACTION_ID: message_id,
+        _TRANSACTION_ID: transaction_id.encode() or message_id,
     }
     if not find_property(properties, 0, end, _PGROUP):
         changes[_PGROUP] = topic.encode()
@@ -136,7 +146,7 @@ def half_of(record: Record) -> HalfMessage:
     except NotDelayed as error:
         raise HalfIllegal(str(error)) from None
     properties = record.properties
-    transaction_id = record.unique_key
+    transaction_id = transaction_id_of(record)
     if not transaction_id:
         raise HalfIllegal(f"the half message at {record.physical_offset} has no UNIQ_KEY")
     checks = properties.get(_N.TRANSACTION_CHECK_TIMES, "")
@@ -154,13 +164,25 @@ def half_of(record: Record) -> HalfMessage:
         int(checks) if _NUMBER.fullmatch(checks) else 0,
         bool(checks) or _N.TRAN_PREPARED_QUEUE_OFFSET in properties,
         int(immunity_s) * 1_000 if _NUMBER.fullmatch(immunity_s) else None,
+        content_of(record),
     )
 
 
-def checked_record(record: Record, *, checks: int, store_host_ipv6: bool) -> bytes:
+def transaction_id_of(record: Record) -> str:
+    """The transaction of a half message; empty: it has no id."""
+    message_id = record.unique_key
+    return (message_id and (record.property_value(_N.TRANSACTION_ID) or message_id)) or ""
+
+
+def checked_record(
+    record: Record, *, checks: int, transaction_id: str, store_host_ipv6: bool
+) -> bytes:
     """The record that replaces a half message's when its producers are asked for the `checks`-th
     time. Raises RecordIllegal, RecordCorrupt."""
-    changes: dict[bytes, bytes | None] = {_CHECK_TIMES: b"%d" % checks}
+    changes: dict[bytes, bytes | None] = {
+        _CHECK_TIMES: b"%d" % checks,
+        _TRANSACTION_ID: transaction_id.encode(),
+    }
     return rewrite_record(
         record,
         topic=HALF_TOPIC.encode(),
@@ -169,13 +191,14 @@ def checked_record(record: Record, *, checks: int, store_host_ipv6: bool) -> byt
     )
 
 
-def aside_record(record: Record, *, store_host_ipv6: bool) -> bytes:
+def aside_record(record: Record, *, transaction_id: str, store_host_ipv6: bool) -> bytes:
     """The half message's record in the topic of those set aside. Raises RecordIllegal,
     RecordCorrupt."""
+    changes: dict[bytes, bytes | None] = {_TRANSACTION_ID: transaction_id.encode()}
     return rewrite_record(
         record,
         topic=ASIDE_TOPIC.encode(),
-        properties=record.properties_bytes,
+        properties=replace_properties(record.properties_bytes, changes),
         store_host_ipv6=store_host_ipv6,
     )
 
@@ -191,7 +214,7 @@ def committed_record(record: Record, *, store_host_ipv6: bool) -> Moved:
     except NotDelayed as error:
         raise HalfIllegal(str(error)) from None
     changes: dict[bytes, bytes | None] = dict.fromkeys(
-        (_TRAN_MSG, _REAL_TOPIC, _REAL_QID, _PREPARED_OFFSET, _CHECK_TIMES)
+        (_TRAN_MSG, _REAL_TOPIC, _REAL_QID, _PREPARED_OFFSET, _CHECK_TIMES, _CLIENT)
     )
     rewritten = bytearray(
         rewrite_record(

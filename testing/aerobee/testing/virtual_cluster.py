@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -20,14 +19,11 @@ from aerobee.testing.simulated_disk import SimulatedDisk
 from aerobee.testing.virtual_time import VirtualTime
 
 LEASE_MS = 120_000
-"""The maximum that brokers allow: none ends because time moves in strides."""
-STRIDES = 200
+"""The maximum that brokers allow, so that an idle hour has few heartbeats."""
 LAG_MS = 8_000
 """Less than a send waits for its receipt."""
-STRIDES_PER_LEASE = 4
 _ANY_FOLDER = Path("/")
 """The disk is in memory; a folder must only exist."""
-_SLOW_LOOP = "aerobee.broker.replication.slow_loop"
 
 
 class VirtualCluster:
@@ -83,9 +79,6 @@ class VirtualCluster:
             make_broker=self._make_broker,
             root_of=lambda _: _ANY_FOLDER,
         )
-        # A stride looks like a loop that was blocked for that long.
-        self._level = logging.getLogger(_SLOW_LOOP).level
-        logging.getLogger(_SLOW_LOOP).setLevel(logging.CRITICAL)
         self._time.begin()
         self._network.begin()
         try:
@@ -114,7 +107,6 @@ class VirtualCluster:
         finally:
             network.end()
             time.end()
-            logging.getLogger(_SLOW_LOOP).setLevel(self._level)
 
     def _make_broker(self, name: str, config: BrokerConfig) -> BrokerNode:
         disk = SimulatedDisk()
@@ -158,18 +150,15 @@ class VirtualCluster:
     async def advance(
         self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
     ) -> None:
-        """Let so much time pass, and everything happen that is due by then.
+        """Let so much time pass, and everything happen that is due by then, each at its moment.
 
-        Time moves in 200 strides; in more if one would be longer than 30 s, and with replicas than
-        2 s. What a broker looks for only now and then may come a stride late.
+        The same as `asyncio.sleep` for that long, and then `settle`.
         """
         elapsed = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         elapsed_s = elapsed.total_seconds()
         if elapsed_s < 0:
             raise ValueError(f"time does not go back: {elapsed}")
-        silence_ms = LEASE_MS if self._shape.replicas == 1 else LAG_MS
-        stride_s_max = silence_ms / STRIDES_PER_LEASE / 1_000
-        await self._running_time.advance(elapsed_s, min(elapsed_s / STRIDES, stride_s_max))
+        await self._running_time.advance(elapsed_s)
 
     async def settle(self) -> None:
         """Let everything happen that takes no time."""

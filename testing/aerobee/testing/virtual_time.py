@@ -3,19 +3,19 @@
 Time stands still while anything is ready, a thread works for the loop, or a socket has something to
 read. So nothing times out because a machine is slow.
 
-An hour has many thousands of timers without consequences: heartbeats, ticks, checks of files. While
-time is advanced explicitly it moves in strides, and periodic timers are due at the end of one,
-together. A timer that has not occurred before is never skipped.
+Advancing is sleeping: the clock stops at each timer. Only some housekeeping of nodes and clients,
+which in almost every round finds nothing to do, is lined up, since an hour has many thousands of
+rounds: they take place at fixed moments of virtual time, however that time passes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import selectors
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from aerobee.runtime.clock import LOOP_CLOCK
 from aerobee.testing.inline_workers import InlinePool
@@ -24,21 +24,21 @@ THREAD_WAIT_S = 1.0
 """Real seconds between two checks of working threads; the loop is woken when they finish anyway."""
 SOCKET_WAIT_S = 0.005
 """Real seconds that foreign sockets get before time moves on."""
-PERIODIC_AFTER = 3
-"""How often a timer must have occurred to count as periodic."""
+HOUSEKEEPING = (
+    "ConnectionSet._tick",
+    "cluster-secret",
+    "durable-ends",
+    "route-cache:prove",
+)
+"""Callbacks and tasks that look again and again, and in almost every round find nothing to do."""
+ROUND_S = 5.0
+"""Their rounds begin at multiples of this since the cluster began."""
 _OWN_SOCKETS = 1
 """The loop's own, with which threads wake it."""
 
 
 class NotVirtual(RuntimeError):
     """This loop cannot have virtual time."""
-
-
-class _Key(NamedTuple):
-    """Timers of the same kind: their owner, and their delay."""
-
-    owner: str
-    delay_s: float
 
 
 class VirtualTime:
@@ -57,20 +57,11 @@ class VirtualTime:
         self._now_s = self._began_s = loop.time()
         self._began_ms = now_ms
         self._working = 0
-        self._fired: Counter[_Key] = Counter()
-        self._stride_s = 0.0
         self._idle: list[asyncio.Future[None]] = []
 
-    async def advance(self, elapsed_s: float, stride_s: float) -> None:
+    async def advance(self, elapsed_s: float) -> None:
         """Return once this much time has passed and nothing is left to do at that moment."""
-        goal = self._loop.create_future()
-        timer = self._loop.call_later(elapsed_s, _set, goal)
-        self._stride_s = stride_s
-        try:
-            await goal
-        finally:
-            self._stride_s = 0.0
-            timer.cancel()
+        await asyncio.sleep(elapsed_s)
         await self.settle()
 
     async def settle(self) -> None:
@@ -97,7 +88,7 @@ class VirtualTime:
         loop._selector = _Selector(cast(selectors.BaseSelector, self._selector), self)
         loop.time = self.monotonic_s
         loop.run_in_executor = self._run_counted
-        loop.call_at = self._call_noted
+        loop.call_at = self._call_lined_up
         setattr(loop, LOOP_CLOCK, self)
 
     def end(self) -> None:
@@ -117,13 +108,9 @@ class VirtualTime:
         return self._working > 0
 
     def move(self, timeout_s: float) -> None:
-        """Everything waits for the next timer, which is this far away: move to it, or beyond."""
-        if self._wake_idle():
-            return
-        next_s = self._now_s + timeout_s
-        if self._stride_s > timeout_s:
-            next_s = max(next_s, min(self._now_s + self._stride_s, self._first_single_s()))
-        self._now_s = next_s
+        """Everything waits for the next timer, which is this far away: move to it."""
+        if not self._wake_idle():
+            self._now_s += timeout_s
 
     def _wake_idle(self) -> bool:
         waiting, self._idle = self._idle, []
@@ -131,36 +118,16 @@ class VirtualTime:
             _set(idle)
         return bool(waiting)
 
-    def _first_single_s(self) -> float:
-        """When the first timer is due that is not periodic."""
-        return min(
-            (
-                handle._when
-                for handle in self._loop._scheduled
-                if not handle._cancelled and not self._is_periodic(handle)
-            ),
-            default=self._now_s,
-        )
-
-    def _is_periodic(self, handle: Any) -> bool:
-        arguments = handle._args
-        key = arguments[0] if arguments and handle._callback == self._fire else None
-        return isinstance(key, _Key) and self._fired[key] >= PERIODIC_AFTER
-
-    def _call_noted(
+    def _call_lined_up(
         self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
         task = asyncio.current_task(self._loop)
-        name = getattr(callback, "__qualname__", "") if task is None else task.get_name()
-        key = _Key(name, round(when - self._now_s, 3))
-        handle: asyncio.TimerHandle = self._call_at(
-            when, self._fire, key, callback, *args, context=context
-        )
+        owner = getattr(callback, "__qualname__", "") if task is None else task.get_name()
+        if owner in HOUSEKEEPING:
+            rounds = math.ceil(round((when - self._began_s) / ROUND_S, 6))
+            when = self._began_s + rounds * ROUND_S
+        handle: asyncio.TimerHandle = self._call_at(when, callback, *args, context=context)
         return handle
-
-    def _fire(self, key: _Key, callback: Callable[..., object], *args: Any) -> None:
-        self._fired[key] += 1
-        callback(*args)
 
     def _run_counted(
         self, executor: Executor | None, func: Callable[..., Any], *args: Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
@@ -46,6 +47,9 @@ class OneBroker:
     def invalidate(self, topic: str) -> None:
         self.contradicted += 1
 
+    def telling(self, callback: Callable[[str], None]) -> AbstractContextManager[None]:
+        return nullcontext()
+
 
 class Gateway:
     """A node in front of a broker."""
@@ -57,7 +61,7 @@ class Gateway:
         self.routes = OneBroker(broker.port)
         self.channels = Channels(engine=engine)
         clock = SystemClock()
-        service = MessagingService(
+        self.service = MessagingService(
             expressions=CompiledExpressions(),
             routes=self.routes,
             peers=self.channels,
@@ -73,7 +77,7 @@ class Gateway:
             answer_errors=answer_errors(clock),
             clock=clock,
         )
-        add_messaging_service(service, self.server.server)
+        add_messaging_service(self.service, self.server.server)
 
 
 @pytest.fixture(params=Engine)
@@ -82,7 +86,10 @@ async def gateway(
 ) -> AsyncIterator[Gateway]:
     broker = await start_broker(topics=TOPICS, grpc=GrpcConfig(engine=request.param))
     gateway = Gateway(broker, request.param)
+    running = asyncio.create_task(gateway.service.run())
     yield gateway
+    running.cancel()
+    await asyncio.wait((running,))
     await gateway.server.stop(0)
     await gateway.channels.close()
 

@@ -94,15 +94,15 @@ async def test_a_poll_ends_in_time_where_nothing_matches_and_the_next_goes_on(
 ) -> None:
     await broker.send_bodies("t", 0, *[b"no"] * 4_000, tag="no")
     await broker.send_bodies("t", 0, b"yes", tag="yes")
-    matches = SqlFilter.matches
+    verdict = SqlFilter.verdict
 
-    def slow(passing: SqlFilter, record: Record) -> bool:
+    def slow(passing: SqlFilter, record: Record) -> tuple[bool, int]:
         time.sleep(0.01)
-        return matches(passing, record)
+        return verdict(passing, record)
 
     with monkeypatch.context() as patch:
         patch.setattr("aerobee.broker.reading.sql_filter.JUDGED_MAX", 10)
-        patch.setattr(SqlFilter, "matches", slow)
+        patch.setattr(SqlFilter, "verdict", slow)
         found = await client.receive("t", "billing", sql="TAGS = 'yes'", wait_s=5)
         assert found.code == v2.MESSAGE_NOT_FOUND
     (message,) = (await client.receive("t", "billing", sql="TAGS = 'yes'", wait_s=5)).messages

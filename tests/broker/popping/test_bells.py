@@ -140,3 +140,89 @@ async def test_only_so_many_polls_wait() -> None:
     scene.next_ms[OTHER] = 5_000
     await scene.poll("third", OTHER)
     assert scene.woken == ["first", "third"]
+
+
+class Node:
+    """Another node, which looks when it is told."""
+
+    def __init__(self, scene: Scene, *keys: GroupQueue) -> None:
+        self.told = 0
+        self.may_have = True
+        self.waiter = scene.bells.wait_far(keys, "", self._tell, lambda: self.may_have)
+        self.waiter.looks()
+
+    def _tell(self) -> None:
+        self.told += 1
+
+
+async def test_another_node_is_told_once_until_it_has_looked_and_again_if_more_has_come() -> None:
+    scene = Scene()
+    node = Node(scene, ONE, OTHER)
+    assert node.told == 1  # it does not know what is there
+    node.waiter.looks()
+    scene.growth.grow(ONE)
+    assert node.told == 2
+    for key in (ONE, OTHER, ONE):
+        scene.growth.grow(key)
+    assert node.told == 2
+    node.waiter.looks()
+    assert node.told == 3
+    node.waiter.looks()
+    assert node.told == 3
+    # What it took by its look rings, too: then nothing is left.
+    scene.growth.grow(ONE)
+    scene.bells.ring(ONE)
+    node.may_have = False
+    node.waiter.looks()
+    assert node.told == 4
+    scene.bells.leave_far(node.waiter)
+    assert not scene.growth.wakes
+    assert scene.bells.far == 0
+
+
+async def test_while_another_node_looks_what_comes_wakes_a_poll_here() -> None:
+    scene = Scene()
+    node = Node(scene, ONE)
+    polling = asyncio.create_task(scene.poll("here", ONE))
+    await some_turns()
+    scene.growth.grow(ONE)
+    await some_turns()
+    assert (scene.woken, node.told) == (["here"], 1)
+    await polling
+
+
+@pytest.mark.parametrize("how", ["passes on", "goes", "hangs"])
+async def test_a_ring_for_another_node_that_does_not_look_wakes_a_poll_here(how: str) -> None:
+    scene = Scene()
+    node = Node(scene, ONE)
+    node.waiter.looks()
+    polling = asyncio.create_task(scene.poll("here", ONE))
+    await some_turns()
+    scene.growth.grow(ONE)
+    assert node.told == 2
+    await some_turns()
+    assert scene.woken == []
+    if how == "passes on":
+        node.waiter.pass_on()
+    elif how == "goes":
+        scene.bells.leave_far(node.waiter)
+    async with asyncio.timeout(5):
+        await polling
+    assert scene.woken == ["here"]
+
+
+async def test_a_message_that_is_due_again_is_told_to_another_node() -> None:
+    scene = Scene()
+    scene.next_ms[ONE] = 5_010
+    node = Node(scene, ONE)
+    node.waiter.looks()
+    async with asyncio.timeout(5):
+        while node.told < 2:
+            await asyncio.sleep(0.01)
+
+
+async def test_too_many_groups_of_other_nodes_are_refused() -> None:
+    scene = Scene(polls_max=1)
+    Node(scene, ONE)
+    with pytest.raises(Busy):
+        Node(scene, OTHER)

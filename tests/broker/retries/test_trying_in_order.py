@@ -74,11 +74,43 @@ async def test_messages_of_one_call_die_together(filled: RunningBroker) -> None:
     assert await letters(filled) == [(b"0", "3"), (b"1", "3")]
 
 
-async def test_the_groups_limit_counts_unless_the_member_has_its_own(filled: RunningBroker) -> None:
-    (result,) = await fail(filled, 16, 0, retries_max=None)
-    assert result.stays
-    (result,) = await fail(filled, 17, 0, retries_max=None)
+async def test_an_outage_of_any_length_ends_in_no_dead_letter_unless_somebody_set_a_limit(
+    filled: RunningBroker,
+) -> None:
+    waits_ms = []
+    for attempts in (1, 2, 3, 7, 17, 100_000):
+        (result,) = await fail(filled, attempts, 0, retries_max=None)
+        assert (result.stays, result.attempts_max) == (True, 0)
+        waits_ms.append(result.delay_ms)
+    assert waits_ms == [1_000, 2_000, 4_000, 60_000, 60_000, 60_000]
+
+
+async def configure(broker: Any, **settings: Any) -> broker_pb2.RetrySettings:
+    retry = broker_pb2.RetrySettings(**settings)
+    answer = await broker.groups.ConfigureGroup(
+        broker_pb2.ConfigureGroupRequest(group="g", retry=retry)
+    )
+    assert isinstance(answer, broker_pb2.RetrySettings)
+    return answer
+
+
+@pytest.mark.parametrize("limit", [3, 16])
+async def test_a_limit_that_was_set_counts_even_if_it_is_the_default(
+    filled: RunningBroker, limit: int
+) -> None:
+    assert (await configure(filled, retries_max=limit)).in_order.retries_max == limit
+    (result,) = await fail(filled, limit, 0, retries_max=None)
+    assert (result.stays, result.attempts_max) == (True, limit + 1)
+    (result,) = await fail(filled, limit + 1, 0, retries_max=None)
     assert result.dead_letter
+
+
+async def test_the_delays_that_a_group_was_given_apply_in_order_too(filled: RunningBroker) -> None:
+    growing = broker_pb2.ExponentialBackOff(initial_ms=200, max_ms=500, multiplier=2)
+    told = await configure(filled, exponential=growing)
+    assert not told.in_order.HasField("retries_max")
+    results = [(await fail(filled, attempts, 0, retries_max=None))[0] for attempts in (1, 2, 3, 9)]
+    assert [result.delay_ms for result in results] == [200, 400, 500, 500]
 
 
 async def test_what_is_finished_is_not_tried(filled: RunningBroker) -> None:

@@ -90,7 +90,7 @@ def test_a_record_that_an_exact_filter_cannot_read_is_damage_and_no_mismatch(
     tmp_path: Path,
 ) -> None:
     class Unreadable(TagFilter):
-        def matches(self, record: object) -> bool:
+        def verdict(self, record: object) -> tuple[bool, int]:
             raise RecordCorrupt(0, "properties exceed the record")
 
     store = filled(tmp_path, is_cold=False)
@@ -163,7 +163,7 @@ def test_records_are_judged_by_few_or_by_many_properties_alike(tmp_path: Path) -
     many = sql_filter("a > 7 AND " + " AND ".join(f"n{each} IS NULL" for each in range(30)))
 
     def matching(passing: SqlFilter, records: list[Record]) -> list[int]:
-        return [each.queue_offset for each in records if passing.matches(each)]
+        return [each.queue_offset for each in records if passing.verdict(each)[0]]
 
     assert matching(few, records) == matching(many, records) == list(range(8, 20))
     views = list(iterate_records(memoryview(outcome.records)))
@@ -228,3 +228,26 @@ def test_no_read_judges_for_longer_than_a_request_may_take(
         assert time.thread_time() - began_s < ANSWERED_STEP_S_MAX, text[:40]
         assert isinstance(outcome, ReadOutcome)
         assert outcome.judged
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_a_read_ends_once_its_records_have_cost_enough_however_few_they_are(
+    tmp_path: Path, is_cold: bool
+) -> None:
+    disk = ColdDisk(tmp_path, lambda _: is_cold)
+    config = replace(SMALL, segment_bytes=1 << 20)
+    store = open_store(disk, config)
+    for _ in range(30):
+        properties = [encode_properties({"a": "y" * 8_000})]
+        store.append(batch_with("Orders", properties), queue_id=0)
+    store.confirm(store.appended_end)
+    flush(store)
+    store.close()
+    store = open_store(disk, config)
+    dear = sql_filter(" OR ".join(f"a CONTAINS 'yyyy{number:02d}'" for number in range(24)))
+    wanted = QueueRead("Orders", 0, 0, 1 << 20, 32, dear, "g")
+    outcome = read(store, wanted, is_cold=is_cold)
+    # 24 searches of 8,000 characters are about 3,000 steps.
+    assert outcome.judged == outcome.located.next_offset == 2
+    rest = read(store, replace(wanted, offset=2), is_cold=is_cold)
+    assert (rest.judged, rest.located.next_offset) == (2, 4)

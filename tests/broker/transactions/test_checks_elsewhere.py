@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 import pytest
 
+from aerobee.access.node import NodeAccess
 from aerobee.broker.config import TransactionsConfig
 from aerobee.broker.edge.rocketmq.known import OwnGroups
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.route import Endpoint, TopicRoute
 from aerobee.rocketmq_api.clients.table import ClientTable
+from aerobee.rocketmq_api.needs import messaging_needs
 from aerobee.rocketmq_api.services.failures import answer_errors
 from aerobee.rocketmq_api.services.methods import SERVICE_NAME
 from aerobee.rocketmq_api.services.service import MessagingService, add_messaging_service
@@ -39,10 +41,14 @@ SOON = TransactionsConfig(timeout_ms=1, check_interval_ms=50, checks_max=100_000
 class Node:
     """Without a store, in front of one broker."""
 
-    def __init__(self, name: str, port: int, engine: Engine) -> None:
+    def __init__(
+        self, name: str, port: int, engine: Engine, access: NodeAccess | None = None
+    ) -> None:
         self.port = port
         self.is_routed = True
-        self.channels = Channels(engine=engine)
+        self.channels = Channels(
+            engine=engine, credentials=None if access is None else access.credentials
+        )
         clock = SystemClock()
         self.service = MessagingService(
             routes=self,
@@ -53,12 +59,16 @@ class Node:
             clients=ClientTable(clock),
             node=name,
         )
+        guard = None
+        if access is not None:
+            guard = access.guard(messaging_needs("aerobee"), counts_connections=False)
         self.server = RpcServer(
             say_error,
             [SERVICE_NAME],
             engine=engine,
             answer_errors=answer_errors(clock),
             clock=clock,
+            guard=guard,
         )
         add_messaging_service(self.service, self.server.server)
         self.running = asyncio.create_task(self.service.run())
@@ -71,6 +81,9 @@ class Node:
     def known(self, topic: str) -> None: ...
 
     def invalidate(self, topic: str) -> None: ...
+
+    def telling(self, callback: Callable[[str], None]) -> AbstractContextManager[None]:
+        return nullcontext()
 
     async def stop(self) -> None:
         self.running.cancel()

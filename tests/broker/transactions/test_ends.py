@@ -288,7 +288,7 @@ async def test_a_master_that_still_reads_which_are_open_stores_none_a_second_tim
     monkeypatch.setattr(TransactionFollower, "_step", waits)
     again = await start_broker()
     client = V2(again.channel)
-    sending = asyncio.create_task(client.send(half_message("T-1")))
+    sending = asyncio.create_task(client.send(half_message("T-1", b"T-1")))
     await until(lambda: again.wiring.counters.refused)
     may_read.set()
     assert codes((await sending).entries) == [v2.OK]

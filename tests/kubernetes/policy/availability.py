@@ -5,6 +5,7 @@ Each check takes the manifests and yields a sentence for everything that is wron
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from typing import Any
@@ -152,6 +153,23 @@ def memory_pressure_evicts_others_first(manifests: Manifests) -> Iterator[str]:
             yield f"{pod}: asks for less memory than it may use"
         if "priorityClassName" not in pod.spec:
             yield f"{pod}: goes as soon as any other pod"
+
+
+def etcd_has_memory_for_its_file(manifests: Manifests) -> Iterator[str]:
+    """It maps the whole file, and two of them while it is defragmented."""
+    for pod in manifests.pods_of("etcd"):
+        (container,) = pod.containers
+        words = " ".join(container.get("args", ()))
+        # Without the argument it is 2 GiB.
+        (quota,) = re.findall(r"--quota-backend-bytes=(\d+)", words) or (2**31,)
+        limit = container["resources"].get("limits", {}).get("memory", "0Mi")
+        if 2 * int(quota) > _bytes_of(limit):
+            yield f"{pod}: twice its quota of {quota} bytes is more than {limit}"
+
+
+def _bytes_of(quantity: str) -> int:
+    number, unit = quantity[:-2], quantity[-2:]
+    return int(number) * {"Mi": 2**20, "Gi": 2**30}[unit]
 
 
 def memory_budgets_follow_the_limit(manifests: Manifests) -> Iterator[str]:

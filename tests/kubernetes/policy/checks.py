@@ -48,6 +48,7 @@ CHECKS: tuple[Check, ...] = (
     availability.resources_are_said,
     availability.memory_pressure_evicts_others_first,
     availability.memory_budgets_follow_the_limit,
+    availability.etcd_has_memory_for_its_file,
     availability.ends_are_waited_for,
     command_lines.command_lines_are_accepted,
     *WHOLE,

@@ -97,6 +97,11 @@ AVAILABILITY: Spoiled = [
             "[replication]\nslave_read_bytes = 8",
         ),
     ),
+    (
+        availability.etcd_has_memory_for_its_file,
+        put_in(ETCD, "resources", "limits", "memory", value="256Mi"),
+    ),
+    (availability.etcd_has_memory_for_its_file, put_in(ETCD, "args", value=[])),
     (availability.ends_are_waited_for, put(BROKER, "terminationGracePeriodSeconds", value=60)),
     (availability.ends_are_waited_for, put(NAMESERVER, "terminationGracePeriodSeconds", value=6)),
     (availability.ends_are_waited_for, put(ETCD, "terminationGracePeriodSeconds", value=5)),

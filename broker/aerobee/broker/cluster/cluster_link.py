@@ -69,6 +69,7 @@ class ClusterLink:
         lease_ms: int,
         store_host_ipv6: bool,
         zone: str = "",
+        in_sync_min: int = 1,
     ) -> None:
         """`lease_ms` applies where a nameserver gives none."""
         self._identity = identity
@@ -89,6 +90,7 @@ class ClusterLink:
         self._lease_ms = lease_ms
         self._store_host_ipv6 = store_host_ipv6
         self._zone = zone
+        self._in_sync_min = in_sync_min
         self._saving: asyncio.Task[None] | None = None
 
     def heartbeat(self) -> nameserver_pb2.BrokerHeartbeat:
@@ -100,6 +102,7 @@ class ClusterLink:
             address=self._address.text,
             outside_address=self._address.outside,
             zone=self._zone,
+            in_sync_min=self._in_sync_min,
             role=common_pb2.SLAVE if roles.term is None else common_pb2.MASTER,
             epoch=roles.own_epoch,
             log_begin=store.min_offset,

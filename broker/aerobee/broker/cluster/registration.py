@@ -44,6 +44,10 @@ slow, or the nameserver's machine gone. That question needs no etcd, so its answ
 LEFT_IN_TIME = 0.75
 """After this part of a lease, a silent nameserver is abandoned."""
 
+LEASES_OF_OTHERS = 2
+"""An etcd restored from a snapshot brings back registrations of former processes, each with a new
+lease, and an etcd that elects a leader meanwhile begins their leases once more."""
+
 HeartbeatSource = Callable[[], nameserver_pb2.BrokerHeartbeat]
 """The broker as it is now: identity, address, role, epoch, log bounds, metadata revision."""
 
@@ -62,7 +66,8 @@ class RegistrationConfig:
     answer_timeout_ms: int = 3_000
     """A nameserver that leaves a first heartbeat unanswered for this long is abandoned."""
     duplicate_wait_ms: int = 30_000
-    """How long a first registration waits for an earlier owner of the same identity to go."""
+    """How long a registration waits for another owner of the same identity to go, at least: a
+    broker that was registered before waits for `LEASES_OF_OTHERS` leases if that is longer."""
     backoff: Backoff = field(default_factory=lambda: Backoff(base_ms=100, max_ms=2_000))
 
     def __post_init__(self) -> None:
@@ -131,6 +136,7 @@ class Registration:
         self._failures = 0
         self._revision_sent = 0
         self._duplicate_since_s: float | None = None
+        self._told_of_another = False
         self._heartbeat_interval_s = config.lease_duration_ms / 3_000
         self._answer_due_s = 0.0
 
@@ -219,9 +225,19 @@ class Registration:
             now_s = self._clock.monotonic_s()
             if self._duplicate_since_s is None:
                 self._duplicate_since_s = now_s
-            waited_ms = (now_s - self._duplicate_since_s) * 1_000
-            if self._registered_once or waited_ms >= self._config.duplicate_wait_ms:
+            if now_s - self._duplicate_since_s >= self._duplicate_wait_s():
                 raise failure
+            if not self._told_of_another:
+                self._told_of_another = True
+                log_event(
+                    log,
+                    "another process holds the registration; asking again until it must be gone",
+                    level=logging.WARNING,
+                    nameserver=address,
+                    wait_s=self._duplicate_wait_s(),
+                    reason=failure,
+                )
+                return
         else:
             self._duplicate_since_s = None
         if isinstance(failure, errors.ReplicaIncomplete):
@@ -235,6 +251,13 @@ class Registration:
                 nameserver=address,
                 reason=failure,
             )
+
+    def _duplicate_wait_s(self) -> float:
+        """How long the other owner may be one that is already gone."""
+        wait_s = self._config.duplicate_wait_ms / 1_000
+        if not self._registered_once:
+            return wait_s
+        return max(wait_s, LEASES_OF_OTHERS * 3 * self._heartbeat_interval_s)
 
     async def _pause(self, delay_s: float) -> None:
         """Wait; ends at once when the broker leaves."""
@@ -342,6 +365,7 @@ class Registration:
         if not directive.stale:
             self._registered_once = True
             self._duplicate_since_s = None
+            self._told_of_another = False
             self._renewed_s = self._clock.monotonic_s()
         lease_ms = directive.lease_duration_ms or self._config.lease_duration_ms
         self._heartbeat_interval_s = lease_ms / 3_000

@@ -85,6 +85,7 @@ def make_registration(parts: Wiring) -> Registration | None:
         lease_ms=lease_ms,
         store_host_ipv6=parts.store_host.is_ipv6,
         zone=config.zone,
+        in_sync_min=config.replication.min_insync_replicas,
     )
     return Registration(
         RegistrationConfig(nameservers=config.nameservers, lease_duration_ms=lease_ms),

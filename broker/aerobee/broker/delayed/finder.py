@@ -8,6 +8,7 @@ ordered by time, and entries are scanned.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -25,11 +26,16 @@ from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.record_rows import REQUEST_DUE_MS, key_hash
 from aerobee.broker.timers.runs import IndexDamaged
 from aerobee.runtime.errors import AerobeeError, Busy
+from aerobee.runtime.log import log_event
+from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
 from aerobee.runtime.waiting import Turns
 from aerobee.store_format.delayed_records import PRECISION_MS, recalls, timer_slot_ms
 from aerobee.store_format.java_hash import java_string_hash
+from aerobee.store_format.message_content import content_of
 from aerobee.store_format.record_layout import RecordCorrupt
 from aerobee.store_format.record_view import Record
+
+log = logging.getLogger(__name__)
 
 NAMED_MAX = 1_000
 """At most this many messages of one name are looked at."""
@@ -91,15 +97,16 @@ class Finder:
         waiting: WaitingLog,
         works: Executor,
         progress: Callable[[], TimerProgress],
-        turns: Turns,
+        turns: LoopTurns,
+        pages: Turns,
     ) -> None:
-        """`progress`: what is done so far. `turns`: how many pages may be put together at a
-        time."""
-        self._turns = turns
+        """`progress`: what is done so far. `pages`: how many may be put together at a time."""
+        self._pages = pages
         self._feeder = feeder
         self._waiting = waiting
         self._works = works
         self._progress = progress
+        self._turns = turns
 
     async def until_fed(self) -> None:
         """Until what was stored before this call can be found. Raises Busy: that takes too long."""
@@ -108,7 +115,8 @@ class Finder:
     # ------------------------------------------------------------------------------ by name
 
     async def named_by(self, request: Record) -> list[Found]:
-        """The messages that a recall request names. Raises AerobeeError."""
+        """The messages that a recall request names: none if they are different messages with one
+        id, since it does not say which of them. Raises AerobeeError."""
         name = recalls(request) or ""
         topic = request.property_value("REAL_TOPIC") or ""
         slot = request.property_value("TIMER_OUT_MS") or ""
@@ -116,7 +124,17 @@ class Finder:
         unique_key = name.removeprefix(f"{topic}+")
         if not slot.isdigit():
             return []
-        return await self.named(topic, unique_key, int(slot) + 1)
+        found = await self.named(topic, unique_key, int(slot) + 1)
+        if len({content_of(each.record) for each in found}) <= 1:
+            return found
+        log_event(
+            log,
+            "a request recalls nothing: different messages have this id",
+            level=logging.WARNING,
+            topic=topic,
+            message_id=unique_key,
+        )
+        return []
 
     async def named(self, topic: str, unique_key: str, deliver_ms: int) -> list[Found]:
         """Waiting messages of `topic` with this unique key that are due in the timer's slot of
@@ -155,7 +173,7 @@ class Finder:
         """Waiting messages after the place `low` (due time, queue, offset) and before a time,
         ordered by place; and the place after which to continue, None if there are no more. `topic`
         and `key` empty: any. Raises AerobeeError."""
-        async with self._turns:
+        async with self._pages:
             return await self._waiting_page(low, end_ms, topic, limit, key)
 
     async def _waiting_page(
@@ -213,6 +231,7 @@ class Finder:
         begin = max(progress.floor, self._waiting.bounds(level).min_offset)
         found: list[_Candidate] = []
         while len(entries := await self._waiting.entries(level, begin, LEVEL_ENTRIES_AT_ONCE)):
+            await self._turns.turn(LISTINGS)
             times_ms = entries.times_ms
             (at,) = ((times_ms >= low[0]) & (times_ms < end_ms)).nonzero()
             columns = (times_ms[at], at + begin, entries.positions[at], entries.sizes[at])
@@ -227,7 +246,6 @@ class Finder:
             begin += len(entries)
             if len(found) == limit:
                 end_ms = found[-1].due_ms + 1
-            await asyncio.sleep(0)
         return found, len(found) < limit
 
     # ------------------------------------------------------------------------------ the index
@@ -275,6 +293,7 @@ class Finder:
         data = await self._waiting.pieces_there(
             [each.position for each in candidates], [each.size for each in candidates]
         )
+        await self._turns.turn(LISTINGS)
         progress = self._progress()
         sources = [Source(each.queue, each.offset, each.due_ms) for each in candidates]
         return [

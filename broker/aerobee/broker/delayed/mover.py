@@ -4,8 +4,8 @@
       -> the intent is in the log -> append the copies, each destination's as one batch -> acted
 
 Owns: the order of these steps, and when the next one is due. It wakes when the first waiting
-message is due, and when more arrives, is loaded, or is requested. Clocks get adjusted, so it looks
-at least every LOOK_S while anything waits.
+message is due, and when more arrives, is loaded, or is requested. Clocks get adjusted, so it reads
+the clock at least every LOOK_S while anything waits.
 
 Invariant: one intent at a time; there is no wait between an intent and its copies, unless an append
 failed, and then nothing else is intended before the rest is done. What cannot be appended now,
@@ -165,7 +165,7 @@ class Mover:
         while True:
             self._due.clear()
             try:
-                wait_s = await self._move_all()
+                wake_ms = await self._move_all()
                 trouble = ""
             except StoreFailed:
                 raise
@@ -180,14 +180,28 @@ class Mover:
                     )
                 await asyncio.sleep(RETRY_S)
                 continue
+            await self._wait_until(wake_ms)
+
+    async def _wait_until(self, wake_ms: int | None) -> None:
+        """Until it is this time, if one is given, the clock was set back, or something wakes it."""
+        left_s: float | None = None
+        before_ms = self._clock.now_ms()
+        while True:
+            if wake_ms is not None:
+                now_ms = self._clock.now_ms()
+                if now_ms >= wake_ms or now_ms < before_ms:
+                    return
+                before_ms = now_ms
+                left_s = min(LOOK_S, (wake_ms - now_ms) / 1_000)
             try:
-                async with asyncio.timeout(wait_s):
+                async with asyncio.timeout(left_s):
                     await self._due.wait()
+                return
             except TimeoutError:
                 pass
 
-    async def _move_all(self) -> float | None:
-        """Returns the seconds until the next message is due; None: wait until something is fed.
+    async def _move_all(self) -> int | None:
+        """Returns when the next message is due, in Unix ms; None: wait until something is fed.
         Raises AerobeeError."""
         while (term := self._term) is not None and self._has_all(term):
             if self._prepared is not term:
@@ -197,7 +211,7 @@ class Mover:
                 has_moved = await self._turn(term)
             self._feeder.wake()
             if not has_moved:
-                return self._wait_s(term)
+                return self._wake_ms(term)
             if self._durability.is_behind():
                 await self._durability.wait_progress()
             await asyncio.sleep(0)  # let others run
@@ -213,13 +227,10 @@ class Mover:
                 feeder.wake()
         return self._is_fed
 
-    def _wait_s(self, term: TimerTerm) -> float | None:
+    def _wake_ms(self, term: TimerTerm) -> int | None:
         if self._planner is None or term is not self._term:
             return None
-        wake_ms = self._planner.wake_ms(term.progress)
-        if wake_ms is None:
-            return None
-        return min(LOOK_S, max(0.0, (wake_ms - self._clock.now_ms()) / 1_000))
+        return self._planner.wake_ms(term.progress)
 
     async def _turn(self, term: TimerTerm) -> bool:
         """Moves what is due, or a part of it; False if there was nothing. Raises AerobeeError."""

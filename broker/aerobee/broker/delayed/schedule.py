@@ -30,6 +30,7 @@ from aerobee.runtime.errors import (
 )
 from aerobee.store_format.delay_levels import DELAY_MAX_MS
 from aerobee.store_format.delayed_records import NotDelayed, destination
+from aerobee.store_format.message_content import content_of
 from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
 from aerobee.store_format.record_view import Record
 
@@ -173,7 +174,10 @@ class Schedule:
     def _handle_of(self, record: Record, deliver_ms: int) -> str:
         topic, unique_key = record.property_value("REAL_TOPIC") or "", record.unique_key or ""
         try:
-            return RecallHandle(topic, self._guard.broker_name, deliver_ms, unique_key).encode()
+            handle = RecallHandle(
+                topic, self._guard.broker_name, deliver_ms, unique_key, content_of(record)
+            )
+            return handle.encode()
         except RecallHandleIllegal:
             return ""  # a unique key that none of our clients assigns
 
@@ -236,6 +240,15 @@ class Schedule:
             )
         await self._finder.until_fed()
         found = await self._finder.named(name.topic, name.unique_key, name.deliver_ms)
+        contents = {content_of(each.record): each for each in found}
+        if not name.content and len(contents) > 1:
+            raise InvalidArgument(
+                f"{len(contents)} different messages for topic {name.topic} have the id "
+                f"{name.unique_key} and wait for this time: take the handle of one of them from "
+                "the list of waiting messages"
+            )
+        if name.content:
+            found = [each for each in found if content_of(each.record) == name.content]
         if not found:
             raise _nothing_waits(name)
         return found

@@ -12,6 +12,7 @@ from aerobee.broker.edge.own.needs import broker_needs
 from aerobee.broker.edge.own.offset_service import OffsetService
 from aerobee.broker.edge.own.pull_service import PullService, add_pull_service
 from aerobee.broker.edge.own.request_limits import broker_request_limits
+from aerobee.broker.edge.own.ring_service import RingService
 from aerobee.broker.edge.own.schedule_service import ScheduleService
 from aerobee.broker.edge.own.send_service import SendService
 from aerobee.broker.edge.own.transaction_service import TransactionService
@@ -63,6 +64,7 @@ class BrokerServer:
         schedule: Schedule,
         transactions: Transactions,
         pull: PullService,
+        rings: RingService,
         offsets: OffsetService,
         groups: GroupService,
         admin: AdminService,
@@ -76,6 +78,7 @@ class BrokerServer:
         self._outside = config.outside.listen
         self._outside_tls = tls.outside
         self._pull = pull
+        self._rings = rings
         self._rocketmq = rocketmq
         self._asked = transactions.asked
         self._rpc = RpcServer(
@@ -100,9 +103,13 @@ class BrokerServer:
         broker_pb2_grpc.add_SendServiceServicer_to_server(send, server)
         broker_pb2_grpc.add_ScheduleServiceServicer_to_server(ScheduleService(schedule), server)
         broker_pb2_grpc.add_TransactionServiceServicer_to_server(
-            TransactionService(transactions.ends, transactions.listing, transactions.asked), server
+            TransactionService(
+                transactions.ends, transactions.listing, transactions.asked, transactions.turns
+            ),
+            server,
         )
         add_pull_service(pull, server)
+        broker_pb2_grpc.add_RingServiceServicer_to_server(rings, server)
         broker_pb2_grpc.add_OffsetServiceServicer_to_server(offsets, server)
         broker_pb2_grpc.add_GroupServiceServicer_to_server(groups, server)
         broker_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
@@ -128,6 +135,7 @@ class BrokerServer:
         """Tell every puller to come back later."""
         self._pull.close_sessions()
         self._rocketmq.end_streams()
+        self._rings.close()
         self._asked.close()
 
     async def stop(self, grace_s: float) -> None:

@@ -43,6 +43,13 @@ class Member:
     broadcasting: bool
     session_timeout_s: float
     last_heartbeat_s: float
+    user: str = ""
+    """Whose it is; empty without access control."""
+
+    def is_of(self, other: Member) -> bool:
+        """Whether the other is the same process, as far as both can prove it."""
+        is_same_user = not (self.user and other.user) or self.user == other.user
+        return self.instance == other.instance and is_same_user
 
     @property
     def name(self) -> tuple[str, str]:
@@ -113,7 +120,7 @@ class Members:
         present = self.get(member.group, member.client_id)
         if (
             present is not None
-            and present.instance != member.instance
+            and not present.is_of(member)
             and present.is_alive(member.last_heartbeat_s)
         ):
             left_s = present.deadline_s - member.last_heartbeat_s

@@ -230,6 +230,7 @@ def _member_object(member: Member) -> dict[str, object]:
         "group": member.group,
         "clientId": member.client_id,
         "instance": member.instance,
+        **({"user": member.user} if member.user else {}),
         "sessionTimeoutMs": round(member.session_timeout_s * 1_000),
         "subscriptions": [
             {"topic": one.topic, "expression": one.expression, "isSql": one.is_sql}
@@ -250,6 +251,7 @@ def _member(entry: Mapping[str, Any]) -> Member:
         broadcasting=False,
         session_timeout_s=_whole(entry["sessionTimeoutMs"]) / 1_000,
         last_heartbeat_s=0.0,
+        user=str(entry.get("user", "")),
     )
 
 

@@ -38,6 +38,7 @@ class Poll:
     """What a client asks for. `invisible_ms` None: while the client is alive."""
 
     client_id: str
+    """The key of a client: unique among all users, not shown to anyone."""
     count: int
     invisible_ms: int | None = None
     attempt_id: str = ""

@@ -4,6 +4,10 @@ A poll waits at all queues that it takes from. A new message in one of them wake
 waited there longest; a poll that finds something wakes the next, as there may be more. At a retry
 topic, which has messages of several topics, one poll per topic is woken.
 
+Polls that wait at another node have one waiter here for each node, group and topic. It is told that
+there may be something, and looks over the network; until it says that it has looked, what comes
+wakes others, and wakes it again afterwards.
+
 Owns: the waiting polls, and one timer for each queue at which one waits: an idle poll costs only
 memory. Invariant: no ring is lost. A woken poll that leaves without having checked passes it on.
 """
@@ -14,11 +18,14 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Final, Protocol
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy
+
+PASS_ON_S: Final = 0.25
+"""A node that was told and has not looked for so long may hang: others are woken, too."""
 
 
 class Growth(Protocol):
@@ -32,10 +39,10 @@ class Growth(Protocol):
 class Waiter:
     """One poll, between its checks."""
 
-    __slots__ = ("_bells", "_rung_by", "_waits", "is_rung")
+    __slots__ = ("_rung_by", "_waits", "bells", "is_rung")
 
     def __init__(self, bells: Sequence[_Bell]) -> None:
-        self._bells = bells
+        self.bells = bells
         self._rung_by: dict[_Bell, None] = {}
         self._waits: asyncio.Future[None] | None = None
         self.is_rung = False
@@ -44,19 +51,19 @@ class Waiter:
         """Anything that comes from now on is another ring."""
         self.is_rung = False
         self._rung_by.clear()
-        for bell in self._bells:
+        for bell in self.bells:
             bell.idle[self] = None
 
     async def rung(self, timeout_s: float) -> bool:
-        """Until there may be something; False if the time runs out first."""
-        for bell in self._bells:
+        """Until there may be something; False if the time runs out, or `wake` is called, first."""
+        for bell in self.bells:
             bell.arm()
         if self.is_rung:
             return True
         # Many wait: an Event with `asyncio.timeout` would take three times the memory.
         loop = asyncio.get_running_loop()
         self._waits = loop.create_future()
-        timer = loop.call_later(timeout_s, self._wake)
+        timer = loop.call_later(timeout_s, self.wake)
         try:
             await self._waits
         finally:
@@ -64,20 +71,89 @@ class Waiter:
             self._waits = None
         return self.is_rung
 
-    def ring(self, bell: _Bell) -> None:
+    def ring(self, bell: _Bell) -> bool:
+        """Whether it is going to look because of this ring, and not because of an earlier one."""
+        if self.is_rung:
+            return False
         self._rung_by[bell] = None
         self.is_rung = True
-        self._wake()
+        self.wake()
+        return True
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Ends its wait."""
         if self._waits is not None and not self._waits.done():
             self._waits.set_result(None)
 
     def goes(self) -> None:
-        for bell in self._bells:
+        for bell in self.bells:
             bell.leave(self)
         for bell in self._rung_by:
             bell.ring()
+
+
+class FarWaiter(Waiter):
+    """The polls of another node. It is told by `on_ring`, and `looks` says that it has looked since
+    and waits again. Its first `looks` rings immediately."""
+
+    __slots__ = ("_is_looking", "_may_have", "_on_ring", "_passes_on", "_was_missed")
+
+    def __init__(
+        self,
+        bells: Sequence[_Bell],
+        on_ring: Callable[[], None],
+        may_have: Callable[[], bool],
+    ) -> None:
+        """`may_have`: whether there may be anything in its queues; asked only after a ring."""
+        super().__init__(bells)
+        self._on_ring = on_ring
+        self._may_have = may_have
+        self._is_looking = False
+        self._was_missed = True
+        """Something came that the current look may not have seen."""
+        self._passes_on: asyncio.TimerHandle | None = None
+
+    def looks(self) -> None:
+        was_missed = self._was_missed
+        self._is_looking = self._was_missed = False
+        self._cancel_timer()
+        super().looks()
+        if was_missed and self._may_have():
+            self._tell()
+            return
+        for bell in self.bells:
+            bell.arm()
+
+    def ring(self, bell: _Bell) -> bool:
+        if self._is_looking:
+            self._was_missed = True
+            return False
+        self._rung_by[bell] = None
+        self._tell()
+        return True
+
+    def pass_on(self) -> None:
+        """It does not look for what it was told, or not soon."""
+        self._cancel_timer()
+        rung_by, self._rung_by = self._rung_by, {}
+        for bell in rung_by:
+            bell.ring()
+
+    def goes(self) -> None:
+        self._cancel_timer()
+        super().goes()
+
+    def _tell(self) -> None:
+        self._is_looking = True
+        for bell in self.bells:
+            bell.idle[self] = None
+        self._passes_on = asyncio.get_running_loop().call_later(PASS_ON_S, self.pass_on)
+        self._on_ring()
+
+    def _cancel_timer(self) -> None:
+        if self._passes_on is not None:
+            self._passes_on.cancel()
+            self._passes_on = None
 
 
 class _Bell:
@@ -89,8 +165,10 @@ class _Bell:
         growth: Growth,
         clock: Clock,
         next_ms: Callable[[GroupQueue], int | None],
+        topic: str,
     ) -> None:
         self._key = key
+        self.name = key, topic
         self._growth = growth
         self._clock = clock
         self._next_ms = next_ms
@@ -116,8 +194,7 @@ class _Bell:
     def ring(self) -> None:
         while self.idle:
             waiter, _ = self.idle.popitem(last=False)
-            if not waiter.is_rung:
-                waiter.ring(self)
+            if waiter.ring(self):
                 return
 
     def leave(self, waiter: Waiter) -> None:
@@ -150,10 +227,12 @@ class Bells:
         polls_max: int = 100_000,
     ) -> None:
         """`next_ms`: when a message of a queue may be redelivered, Unix ms; None: never.
-        `polls_max`: how many may wait."""
+        `polls_max`: how many may wait, and how many of other nodes."""
         self._polls_max = polls_max
         self.polls = 0
         """The number of waiting polls."""
+        self.far = 0
+        """The number of waiters for other nodes."""
         self._growth = growth
         self._clock = clock
         self._next_ms = next_ms
@@ -173,21 +252,46 @@ class Bells:
                 "operator to raise groups.waiting_polls_max"
             )
         self.polls += 1
-        bells = [self._bell(key, topic) for key in keys]
-        waiter = Waiter(bells)
-        for bell in bells:
-            bell.waiters += 1
+        waiter = Waiter(self._bells_of(keys, topic))
         try:
             yield waiter
         finally:
             self.polls -= 1
-            waiter.goes()
-            for key, bell in zip(keys, bells, strict=True):
-                if not bell.waiters and (there := self._bells.get(key, {})).get(topic) is bell:
-                    bell.end()
-                    del there[topic]
-                    if not there:
-                        del self._bells[key]
+            self._leave(waiter)
+
+    def wait_far(
+        self,
+        keys: Sequence[GroupQueue],
+        topic: str,
+        on_ring: Callable[[], None],
+        may_have: Callable[[], bool],
+    ) -> FarWaiter:
+        """The same for the polls of another node, until `leave_far`. Raises Busy."""
+        if self.far >= self._polls_max:
+            raise Busy(f"{self.far} groups of other nodes already wait for messages here")
+        self.far += 1
+        return FarWaiter(self._bells_of(keys, topic), on_ring, may_have)
+
+    def leave_far(self, waiter: FarWaiter) -> None:
+        """Its polls are over."""
+        self.far -= 1
+        self._leave(waiter)
+
+    def _bells_of(self, keys: Sequence[GroupQueue], topic: str) -> list[_Bell]:
+        bells = [self._bell(key, topic) for key in keys]
+        for bell in bells:
+            bell.waiters += 1
+        return bells
+
+    def _leave(self, waiter: Waiter) -> None:
+        waiter.goes()
+        for bell in waiter.bells:
+            key, topic = bell.name
+            if not bell.waiters and (there := self._bells.get(key, {})).get(topic) is bell:
+                bell.end()
+                del there[topic]
+                if not there:
+                    del self._bells[key]
 
     def ring(self, key: GroupQueue) -> None:
         """There may be something in the queue."""
@@ -209,5 +313,5 @@ class Bells:
         there = self._bells.setdefault(key, {})
         bell = there.get(topic)
         if bell is None:
-            bell = there[topic] = _Bell(key, self._growth, self._clock, self._next_ms)
+            bell = there[topic] = _Bell(key, self._growth, self._clock, self._next_ms, topic)
         return bell

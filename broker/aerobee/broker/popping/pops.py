@@ -8,16 +8,16 @@ nothing, and its messages are redelivered at once. After each await the queue is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.pop.queue_state import QueueState
 from aerobee.broker.pop.requests import Delivery, Handled, Poll, Wanted
 from aerobee.broker.pop.term import PopTerm
-from aerobee.broker.popping.bells import Bells
+from aerobee.broker.popping.bells import Bells, Waiter
 from aerobee.broker.popping.confirmed import until_confirmed
 from aerobee.broker.popping.moves import Moves
 from aerobee.broker.popping.reads import PopReads
@@ -33,6 +33,28 @@ class Popped(NamedTuple):
     key: GroupQueue
     delivery: Delivery
     record: Record
+
+
+class Elsewhere(Protocol):
+    """A poll that also waits for messages of other brokers."""
+
+    is_rung: bool
+    """There may be some."""
+    wake: Callable[[], None] | None
+    """To be called when it is rung."""
+
+
+@contextmanager
+def waking(waiter: Waiter, elsewhere: Elsewhere | None) -> Iterator[None]:
+    """A ring from elsewhere ends the wait here."""
+    if elsewhere is None:
+        yield
+        return
+    elsewhere.wake = waiter.wake
+    try:
+        yield
+    finally:
+        elsewhere.wake = None
 
 
 @dataclass(slots=True)
@@ -90,9 +112,11 @@ class Pops:
         poll: Poll,
         passing: Filter | None,
         wait_s: float,
+        elsewhere: Elsewhere | None = None,
     ) -> list[Popped]:
         """Messages of these queues that pass an exact filter, searched in this order; empty: none
-        came in time. A caller that cannot deliver them must give them back.
+        came in time, or before there was something elsewhere. A caller that cannot deliver them
+        must give them back.
 
         Raises:
             NotMaster, ReplicaBehind, NotWritable, Busy: nothing can be handed out now.
@@ -102,14 +126,15 @@ class Pops:
         deadline_s = self._clock.monotonic_s() + wait_s
         looked = await self._look(keys, poll, passing, deadline_s)
         if not looked.parts:
-            with self._bells.waiting_at(keys, poll.topic) as waiter:
+            with self._bells.waiting_at(keys, poll.topic) as waiter, waking(waiter, elsewhere):
                 while not looked.parts:
                     waiter.looks()
                     looked = await self._look(keys, poll, passing, deadline_s)
                     if looked.parts or looked.refusal is not None:
                         break
                     left_s = deadline_s - self._clock.monotonic_s()
-                    if left_s <= 0 or not await waiter.rung(left_s):
+                    is_over = left_s <= 0 or (elsewhere is not None and elsewhere.is_rung)
+                    if is_over or not await waiter.rung(left_s):
                         return []
         if not looked.parts:
             assert looked.refusal is not None
@@ -148,6 +173,7 @@ class Pops:
     ) -> _Part | None:
         """Raises AerobeeError."""
         poll = poll if count == poll.count else poll.with_count(count)
+        is_scan = False
         while True:
             queue = self._writer().queue(key)
             if queue is None:
@@ -166,20 +192,32 @@ class Pops:
             if not wanted.again and wanted.room <= 0:
                 looked.refusal = looked.refusal or wanted.refusal
                 return None
-            part, is_over = await self._taken(queue, poll, wanted, passing)
+            part, is_over = await self._taken(queue, poll, wanted, passing, is_scan=is_scan)
             if part is not None or is_over:
                 return part
             if self._clock.monotonic_s() >= looked.deadline_s:
                 return None
-            await asyncio.sleep(0)  # nothing matched; let others run
+            is_scan = True  # nothing matched
+            await asyncio.sleep(0)
 
     async def _taken(
-        self, queue: QueueState, poll: Poll, wanted: Wanted, passing: Filter | None
+        self,
+        queue: QueueState,
+        poll: Poll,
+        wanted: Wanted,
+        passing: Filter | None,
+        *,
+        is_scan: bool,
     ) -> tuple[_Part | None, bool]:
         """And whether the queue has nothing more for this poll."""
         key = queue.key
         found = await self._reads.read(
-            key, wanted, passing, is_ordered=queue.is_ordered, origin=poll.origin(key.topic)
+            key,
+            wanted,
+            passing,
+            is_ordered=queue.is_ordered,
+            origin=poll.origin(key.topic),
+            is_scan=is_scan,
         )
         term = self._writer()
         if term.queue(key) is not queue:
@@ -225,6 +263,20 @@ class Pops:
         if not popped and refusal is not None:
             raise refusal
         return popped
+
+    def may_have(self, keys: Iterable[GroupQueue]) -> bool:
+        """Whether a poll might get something from one of these queues now. Reads nothing."""
+        with suppress(AerobeeError):
+            term, now_ms = self._writer(), self._clock.now_ms()
+            for key in keys:
+                queue = term.queue(key)
+                if queue is not None and queue.has_nothing(
+                    self._end_of(key.topic, key.queue_id), now_ms
+                ):
+                    continue
+                return True
+            return False
+        return True
 
     # ------------------------------------------------------------------------------ giving back
 

@@ -5,7 +5,6 @@ Owns: how much is read for one poll. Reads what is in memory at once, and the re
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,7 +15,7 @@ from aerobee.broker.pop.lanes import lane_of
 from aerobee.broker.pop.requests import Read, Wanted
 from aerobee.broker.reading.egress import READ_BYTES_MAX, ColdRead, Egress, Fetched, ReadCode
 from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.broker.store.queues.reading import Filter
+from aerobee.broker.store.queues.reading import STEPS_MAX, Filter
 from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
 from aerobee.store_format.properties import PropertyName
 from aerobee.store_format.record import Record, iterate_records
@@ -50,8 +49,10 @@ class PopReads:
         *,
         is_ordered: bool,
         origin: str = "",
+        is_scan: bool = False,
     ) -> Found:
-        """`passing` is an exact filter. `origin`: of a retry topic's messages, the filter applies
+        """`passing` is an exact filter. `is_scan`: the poll's read before found nothing. `origin`:
+        of a retry topic's messages, the filter applies
         to those from this topic; of the others only the origin is read. Raises AerobeeError, as
         `Egress.read` and `Egress.load`."""
         wants = None if origin else passing
@@ -70,7 +71,7 @@ class PopReads:
         begin = end = wanted.begin
         is_beyond = False
         if wanted.room > 0 and left > 0:
-            got = await self._fetch(key, begin, wanted.room, wants, left)
+            got = await self._fetch(key, begin, wanted.room, wants, left, is_scan=is_scan)
             is_beyond = got.code is ReadCode.OFFSET_TOO_LARGE
             end = max(begin, got.next_offset)
             _note(records, got, end)
@@ -79,16 +80,33 @@ class PopReads:
         if key.topic.startswith(RETRY_PREFIX):
             origins = _origins(records)
             failures = {offset: max(0, each.reconsume_times) for offset, each in records.items()}
-        messages = {
-            offset: _lane(records[offset]) if is_ordered else NO_LANE
-            for offset in sorted(records)
-            if not origin
-            or (
-                origins.get(offset, origin) == origin
-                and (passing is None or passing.matches(records[offset]))
-            )
-        }
+        chosen = sorted(records)
+        if origin:
+            chosen = [each for each in chosen if origins.get(each, origin) == origin]
+            if passing is not None:
+                chosen = await self._passing(key, chosen, records, passing)
+        messages = {offset: _lane(records[offset]) if is_ordered else NO_LANE for offset in chosen}
         return Found(Read(messages, again, begin, end, origins, failures), records, is_beyond)
+
+    async def _passing(
+        self,
+        key: GroupQueue,
+        offsets: Sequence[int],
+        records: Mapping[int, Record],
+        passing: Filter,
+    ) -> list[int]:
+        """Those whose record matches, evaluated in pieces."""
+        chosen: list[int] = []
+        steps = STEPS_MAX
+        for offset in offsets:
+            if steps >= STEPS_MAX:
+                await self._egress.loop_turn(key.group)
+                steps = 0
+            matches, price = passing.verdict(records[offset])
+            steps += price
+            if matches:
+                chosen.append(offset)
+        return chosen
 
     async def records(self, key: GroupQueue, offsets: Sequence[int]) -> dict[int, Record]:
         """The records of those that exist. Raises AerobeeError."""
@@ -104,17 +122,25 @@ class PopReads:
                 got = await self._fetch(key, begin, end - begin, None, READ_BYTES_MAX)
                 if got.code is ReadCode.NO_NEW_MESSAGE or got.next_offset <= begin:
                     break
+                await self._egress.loop_turn(key.group)
                 for record in iterate_records(got.records):
                     if record.queue_offset < end and is_wanted(record):
                         return record.queue_offset
                 begin = got.next_offset
-                await asyncio.sleep(0)  # let others run
         return None
 
     async def _fetch(
-        self, key: GroupQueue, offset: int, count: int, wants: Filter | None, bytes_max: int
+        self,
+        key: GroupQueue,
+        offset: int,
+        count: int,
+        wants: Filter | None,
+        bytes_max: int,
+        *,
+        is_scan: bool = False,
     ) -> Fetched:
-        wanted = QueueRead(key.topic, key.queue_id, offset, bytes_max, count, wants, key.group)
+        topic, queue_id, group = key.topic, key.queue_id, key.group
+        wanted = QueueRead(topic, queue_id, offset, bytes_max, count, wants, group, is_scan)
         found = self._egress.read(wanted)
         return await self._egress.load(found) if isinstance(found, ColdRead) else found
 

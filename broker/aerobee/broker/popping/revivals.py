@@ -7,6 +7,9 @@ Owns: the revive log, while this replica is master. Its formats and its group ar
 either broker continues where the other one was; this one only reads it. The group's offset of a
 queue is that of the last finished record, not of the next one as in other groups. A crash between a
 copy and the committed offset duplicates the copy.
+
+A round belongs to one stretch of a term: what it did not copy because the term was left must not
+count as done once the term is resumed.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.duties import Duty
+from aerobee.broker.duties import Duty, Stretch, TermKeeper
 from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
@@ -72,28 +75,27 @@ class Revivals(Duty):
 
     def __init__(self, parts: Wiring) -> None:
         self._parts = parts
-        self._led: MasterTerm | None = None
-        self._left: MasterTerm | None = None
-        """A term that may be resumed."""
+        self._term = TermKeeper()
         self._due = asyncio.Event()
         self._reader = ConfirmedReader("revivals", parts.store, parts.roles, parts.reads)
-        self._copied: set[tuple[PollKey, int]] = set()
-        """Copied since the last committed offset: an error after a copy does not repeat it."""
+        self._copied: dict[tuple[PollKey, int], tuple[QueueName, int]] = {}
+        """Copied, and their checkpoints, which are not below the committed offset yet: what comes
+        after an error or an open checkpoint is read again, and not copied again."""
         parts.store.on_grown(self._on_grown)
 
     def begin(self, term: MasterTerm) -> None:
-        self._led, self._left = term, None
+        self._term.begin()
         self._due.set()
 
     async def leave(self) -> None:
-        self._led, self._left = None, self._led
+        self._term.leave()
 
     def resume(self) -> None:
-        if self._left is not None:
-            self.begin(self._left)
+        if self._term.resume():
+            self._due.set()
 
     def end(self) -> None:
-        self._led = self._left = None
+        self._term.end()
 
     def _on_grown(self, names: Iterable[QueueName]) -> None:
         if any(topic.startswith(REVIVE_TOPIC_PREFIX) for topic, _ in names):
@@ -106,15 +108,15 @@ class Revivals(Duty):
             self._due.clear()
             wait_s: float | None = None
             try:
-                if self._led is not None:
-                    wait_s = await self._round()
+                if (stretch := self._term.stretch) is not None:
+                    wait_s = await self._round(stretch)
                 trouble, is_told = "", False
             except StoreFailed:
                 raise
             except AerobeeError as error:
                 # A new master needs a moment to learn the groups' offsets: one failure is harmless.
                 is_same = str(error) == trouble
-                if is_same and not is_told and self._led is not None:
+                if is_same and not is_told and self._term.stretch is not None:
                     log_event(
                         log,
                         "messages that Apache's broker handed out wait",
@@ -129,14 +131,15 @@ class Revivals(Duty):
             except TimeoutError:
                 pass
 
-    async def _round(self) -> float | None:
-        """Seconds until something is due; None: until the revive log grows. Raises AerobeeError."""
+    async def _round(self, stretch: Stretch) -> float | None:
+        """Seconds until something is due; None: until the revive log grows. Raises AerobeeError:
+        not possible now; NotMaster also if the stretch is over."""
         self._parts.journal.writer()  # otherwise the result could not be recorded
         waits = [
             wait_s
             for topic in [each for each in self._parts.folder.topics.names() if _is_revive(each)]
             for queue_id in range(self._queues_of(topic))
-            if (wait_s := await self._settle((topic, queue_id))) is not None
+            if (wait_s := await self._settle((topic, queue_id), stretch)) is not None
         ]
         return min(waits, default=None)
 
@@ -144,7 +147,7 @@ class Revivals(Duty):
         config = self._parts.folder.topics.get(topic)
         return 0 if config is None else config.read_queue_count
 
-    async def _settle(self, queue: QueueName) -> float | None:
+    async def _settle(self, queue: QueueName, stretch: Stretch) -> float | None:
         """Settle one queue, from its committed offset on. As `_round`."""
         key = GroupQueue(REVIVE_GROUP, *queue)
         low, end = self._parts.queues.bounds(*queue)
@@ -161,16 +164,21 @@ class Revivals(Duty):
                 newest_ms = max(newest_ms, self._read(record, open_))
             at = found.next_offset
             if len(open_) > _OPEN_MAX:
-                await self._revive_due(open_, newest_ms)
+                await self._revive_due(queue, open_, newest_ms, stretch)
             await asyncio.sleep(0)  # let others run
         now_ms = self._parts.clock.now_ms()
-        await self._revive_due(open_, now_ms)
+        await self._revive_due(queue, open_, now_ms, stretch)
         done = min((each.offset for each in open_.values()), default=at)
-        if done > begin and self._led is not None:
+        self._term.check(stretch)
+        if done > begin:
             written = self._parts.offsets.commit(key, done - 1, NOBODYS)
             if written is not None:
                 await asyncio.shield(written)
-        self._copied.clear()
+            self._copied = {
+                copied: place
+                for copied, place in self._copied.items()
+                if place[0] != queue or place[1] >= done
+            }
         visible_ms = min((each.visible_ms for each in open_.values()), default=None)
         return None if visible_ms is None else max(0.1, (visible_ms + LATE_MS - now_ms) / 1_000)
 
@@ -199,26 +207,28 @@ class Revivals(Duty):
             checkpoint.unfinished.difference_update(told.offsets)
         return 0
 
-    async def _revive_due(self, open_: dict[PollKey, _Open], now_ms: int) -> None:
+    async def _revive_due(
+        self, queue: QueueName, open_: dict[PollKey, _Open], now_ms: int, stretch: Stretch
+    ) -> None:
         for checkpoint in [each for each in open_.values() if each.visible_ms + LATE_MS <= now_ms]:
             for offset in sorted(checkpoint.unfinished):
-                await self._revive(checkpoint.key, offset)
+                copied = checkpoint.key, offset
+                if copied not in self._copied and await self._revive(*copied, stretch):
+                    self._copied[copied] = queue, checkpoint.offset
                 checkpoint.unfinished.discard(offset)
             del open_[checkpoint.key]
 
-    async def _revive(self, poll: PollKey, offset: int) -> None:
-        """Raises AerobeeError: not possible now."""
-        if (poll, offset) in self._copied:
-            return
+    async def _revive(self, poll: PollKey, offset: int, stretch: Stretch) -> bool:
+        """False: it is lost, or cannot come again. Raises AerobeeError: not possible now."""
         try:
             data = await self._parts.queues.record(poll.topic, poll.queue_id, offset)
         except EntryMismatch as error:
             _tell(
                 "a message that Apache's broker handed out is lost", poll.topic, offset, str(error)
             )
-            return
-        if data is None or self._led is None:
-            return
+            return False
+        if data is None:
+            return False
         writes = self._parts.writes
         topic = self._retry_topic(poll)
         try:
@@ -230,14 +240,15 @@ class Revivals(Duty):
             )
             if make_retry_topic(self._parts.folder.topics, topic):
                 await self._parts.files.save_if_room(TOPICS_PATH)
+            self._term.check(stretch)
             self._parts.guard.check_master()
             writes.append_copies(topic, 0, [copy], ())
         except (BatchIllegal, RecordCorrupt, RecordIllegal) as error:
             what = "a message that Apache's broker handed out cannot be redelivered"
             _tell(what, poll.topic, offset, str(error))
-            return
-        self._copied.add((poll, offset))
+            return False
         writes.publish()
+        return True
 
     def _retry_topic(self, poll: PollKey) -> str:
         """The one that Apache's broker used, if it used one."""

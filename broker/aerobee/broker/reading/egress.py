@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import partial
 from typing import Protocol
 
 from aerobee.access.meter import PATIENCE_S, reading_meter
@@ -78,11 +79,13 @@ class Fetched:
 
 @dataclass(slots=True)
 class ColdRead:
-    """To be loaded in the reader's turn: the reader is far behind while others want something, or
-    its data is not in the page cache."""
+    """To be loaded in the reader's turn: the reader is far behind while others want something, its
+    data is not in the page cache, or much must be evaluated to find it."""
 
     wanted: QueueRead
     work: ReadWork | None
+    waits_for_loop: bool = False
+    """Not cold: it is long, and other long work has the loop now."""
 
 
 def _within(bytes_max: int, wanted: QueueRead) -> QueueRead:
@@ -170,6 +173,12 @@ class Egress:
         """
         self._guard.check_available()
         self._guard.check_read(wanted.topic, wanted.queue_id)
+        pool = self._pool
+        if wanted.is_long and not pool.loop_turns.begin():
+            return ColdRead(wanted, None, waits_for_loop=True)
+        return self._read(wanted)
+
+    def _read(self, wanted: QueueRead) -> Fetched | ColdRead:
         reads, pool = self._store.reads, self._pool
         is_behind = reads.is_behind(wanted)
         if is_behind and pool.spares_sends():
@@ -198,6 +207,12 @@ class Egress:
             Busy, StoreFailed; QuotaExceeded: only for a single read.
             AerobeeError: the disk could not be read, or its files are damaged.
         """
+        if cold.waits_for_loop:
+            await self.loop_turn(cold.wanted.reader)
+            found = self._read(cold.wanted)
+            if isinstance(found, Fetched):
+                return found
+            cold = found
         meter = reading_meter(cold.wanted.reader)
         if meter is None:
             return (await self._load(cold))[0]
@@ -216,15 +231,19 @@ class Egress:
             meter.spend(Traffic.COLD_READ, read_bytes - size, reader, requests=0)
         return fetched
 
+    async def loop_turn(self, asker: str) -> None:
+        """Wait for the next piece of long work on the loop, as `LoopTurns.turn`."""
+        await self._pool.loop_turns.turn(asker)
+
     async def _load(self, cold: ColdRead) -> tuple[Fetched, int]:
         """What was found, and the bytes read for it."""
         wanted = cold.wanted
         reads, pool, counters = self._store.reads, self._pool, self._counters
         async with pool.turn(wanted.reader, wanted.max_bytes) as turn:
-            found = cold.work or reads.read(wanted)
+            found = cold.work or (reads.plan(wanted) if wanted.is_long else reads.read(wanted))
             if isinstance(found, ReadWork):
                 counters.cold_reads += 1
-                await turn.run(found.run)
+                await turn.run(partial(found.run, pool.judging))
                 found = reads.finish(wanted, found)
                 counters.cold_bytes += found.read_bytes
             pool.spend(found.read_bytes)

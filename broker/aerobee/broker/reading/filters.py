@@ -25,13 +25,13 @@ def filter_of(wish: Wish, *, is_exact: bool) -> Filter | None:
 class AnyFilter:
     """Passes messages that any of several filters passes."""
 
-    __slots__ = ("_filters",)
+    __slots__ = ("_filters", "judged_max")
 
     is_exact = True
-    judged_max = JUDGED_MAX
 
     def __init__(self, filters: Sequence[Filter]) -> None:
         self._filters = filters
+        self.judged_max = min(each.judged_max or JUDGED_MAX for each in filters)
 
     def may_match(self, tags_codes: Int64Array) -> BoolArray:
         found = self._filters[0].may_match(tags_codes)
@@ -39,6 +39,12 @@ class AnyFilter:
             found |= each.may_match(tags_codes)
         return found
 
-    def matches(self, record: Record) -> bool:
+    def verdict(self, record: Record) -> tuple[bool, int]:
         """Raises RecordCorrupt."""
-        return any(each.matches(record) for each in self._filters)
+        steps = 0
+        for each in self._filters:
+            matches, price = each.verdict(record)
+            steps += price
+            if matches:
+                return True, steps
+        return False, steps

@@ -58,6 +58,8 @@ class KeyQuery:
     begin_ms: int = 0
     end_ms: int = 0
     max_messages: int = 0
+    before: int = 0
+    """Only records that begin before this log offset; 0: no bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,8 @@ class MessageLookup:
         if begin_ms > end_ms:
             raise InvalidArgument(f"the start {begin_ms} is later than the end {end_ms}: swap them")
         # Times in the index are truncated to whole seconds.
-        wanted = QueryWanted(query.topic, query.key, max(0, begin_ms - INDEX_GRAIN_MS), end_ms)
+        begin = max(0, begin_ms - INDEX_GRAIN_MS)
+        wanted = QueryWanted(query.topic, query.key, begin, end_ms, query.before)
         search = MessageQuery(self._store.index, self._store.log, wanted)
         first = self._first_position(query.topic)
         index = self._store.index

@@ -16,6 +16,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
+from threading import Lock
 from typing import Any, TypeVar
 
 from aerobee.broker.observe.stats import Counters, LoopDelay
@@ -24,6 +25,7 @@ from aerobee.broker.reading.pace import LATE_MS, LatenessLimit, Pace, Rate
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy
 from aerobee.runtime.log import log_event
+from aerobee.runtime.loop_turns import LoopTurns
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +110,10 @@ class ReadPool:
         self._batches_seen = 0
         self._sent_s = -SENDING_S
         self._timer: asyncio.TimerHandle | None = None
+        self.judging = Lock()
+        """Held by the one thread that may evaluate records: more would compete with the loop."""
+        self.loop_turns = LoopTurns(clock, self.spares_sends)
+        """For all long work on the loop, whether it reads or not."""
 
     def spares_sends(self) -> bool:
         """Whether messages are being sent, so that reading must leave capacity for them."""

@@ -49,10 +49,11 @@ class SingleReads:
                 return found
             if is_empty:
                 # A whole scan without a match: let others run, then continue after it.
-                wanted = replace(wanted, offset=found.next_offset)
+                wanted = replace(wanted, offset=found.next_offset, is_scan=True)
                 await asyncio.sleep(0)
                 if self._clock.monotonic_s() < deadline_s:
                     continue
+            wanted = replace(wanted, is_scan=False)
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0 or not await self._grown(wanted, left_s):
                 return found

@@ -47,6 +47,6 @@ class TagFilter:
             passing |= low == code
         return passing
 
-    def matches(self, record: Record) -> bool:
+    def verdict(self, record: Record) -> tuple[bool, int]:
         """Whether the message has a wanted tag. Raises RecordCorrupt."""
-        return record.tag in self._tags
+        return record.tag in self._tags, 1

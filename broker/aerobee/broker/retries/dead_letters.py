@@ -8,7 +8,7 @@ removes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from aerobee.broker.groups.ownership import NOBODYS
@@ -25,7 +25,12 @@ from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, InvalidArgument, TopicNotFound
-from aerobee.store_format.dead_letter_fields import GroupNameTooLong, dead_letter_topic, origin_of
+from aerobee.store_format.dead_letter_fields import (
+    RETRY_PREFIX,
+    GroupNameTooLong,
+    dead_letter_topic,
+    origin_of,
+)
 from aerobee.store_format.record_view import Record
 from aerobee.store_format.retry_records import RESENDS_KEPT_MAX
 
@@ -44,19 +49,25 @@ class DeadLetters:
         clock: Clock,
         *,
         queue_max: Callable[[str, int], int],
+        make_topics: Callable[[str], Awaitable[None]],
+        reads_retries: Callable[[str], bool],
     ) -> None:
-        """`queue_max`: a queue's maximum offset."""
+        """`queue_max`: a queue's maximum offset. `make_topics`: a group's retry topic is there
+        afterwards. `reads_retries`: whether a group is known to read it."""
         self._send_backs = send_backs
         self._claims = claims
         self._guard = guard
         self._clock = clock
         self._queue_max = queue_max
+        self._make_topics = make_topics
+        self._reads_retries = reads_retries
 
     async def resend(
         self, group: str, offsets: Sequence[int], *, topic: str, resends_max: int
     ) -> list[SentBackMessage]:
         """Resend letters of the group: to `topic` or, if that is empty, to their original topic.
-        Each answer has its own error, or takes effect when it is `done`.
+        From the group's retry topic only this group gets them. Each answer has its own error, or
+        takes effect when it is `done`.
 
         Raises AerobeeError: nothing was sent.
         """
@@ -66,9 +77,23 @@ class DeadLetters:
                 f"{resends_max}"
             )
         sender = Sender(_key(group), NOBODYS, "")
+        is_to_group = topic == RETRY_PREFIX + group
+        if is_to_group and not self._reads_retries(group):
+            raise InvalidArgument(
+                f"nobody is known to read the retry topic of group {group}: its listeners are "
+                "ordered, or keep their retries to themselves, or it has no member now; send its "
+                "letters to their topics with --to-all-groups, or start a member first"
+            )
+        if is_to_group:
+            await self._make_topics(group)
 
         def way_of(offset: int, record: Record) -> Resend:
             origin = origin_of(record)
+            if origin.topic == record.topic and (is_to_group or not topic):
+                raise InvalidArgument(
+                    f"the message at offset {offset} of {record.topic} has no origin: somebody "
+                    "sent it straight there; drop it, or name a topic for it"
+                )
             target = topic or origin.topic
             queues = self._guard.write_queues(target)
             if not queues:
@@ -76,6 +101,9 @@ class DeadLetters:
                     f"the letter at offset {offset} is for topic {target}, which has no queues at "
                     "this broker: name another topic"
                 )
+            if is_to_group:
+                self._guard.check_append(target, 0)
+                return Resend(target, 0, resends_max)
             queue_id = origin.queue_id if 0 <= origin.queue_id < queues else offset % queues
             self._guard.check_append(target, queue_id)
             return Resend(target, queue_id, resends_max)

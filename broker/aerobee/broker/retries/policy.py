@@ -14,10 +14,12 @@ from aerobee.broker.store.tables.config_tables import SubscriptionGroupConfig
 from aerobee.store_format.delay_levels import DELAY_MAX_MS, DelayLevels
 from aerobee.store_format.delayed_records import Delay
 from aerobee.store_format.json_config import JsonValue
-from aerobee.store_format.retry_delays import Exponential, Steps
+from aerobee.store_format.retry_delays import IN_ORDER, Exponential, Steps
 from aerobee.store_format.retry_records import RETRIES_MAX, retry_level
 
 POLICY_MEMBER: Final = "groupRetryPolicy"
+LIMIT_IS_SET: Final = "aerobee.retries.set"
+"""The attribute of a group whose `retryMaxTimes` was chosen, although it may be the default."""
 RETRIES_LIMIT: Final = 100_000
 """The highest `retryMaxTimes` that is accepted from operators and clients."""
 
@@ -31,6 +33,8 @@ class RetryPolicy:
     back_off: Exponential | Steps | None = None
     is_ordered: bool = False
     """A redelivered message holds back the later messages of its message group."""
+    is_limit_set: bool = False
+    """Somebody chose `retries_max`."""
 
     @classmethod
     def of(cls, config: SubscriptionGroupConfig | None) -> Self:
@@ -39,12 +43,24 @@ class RetryPolicy:
         if config is None:
             return cls()
         back_off = _back_off_of(config.unknown.get(POLICY_MEMBER))
-        return cls(config.retry_times_max, back_off, config.consume_orderly)
+        is_set = config.retry_times_max != RETRIES_MAX or LIMIT_IS_SET in config.attributes
+        return cls(config.retry_times_max, back_off, config.consume_orderly, is_set)
 
     @property
     def limit(self) -> int:
         """`retries_max`, or the default if it is negative."""
         return RETRIES_MAX if self.retries_max < 0 else self.retries_max
+
+    @property
+    def limit_in_order(self) -> int | None:
+        """As `limit`, for a message that holds up its queue; None: no limit. A default that gives
+        up would break the order of a queue in each outage."""
+        return self.retries_max if self.is_limit_set and self.retries_max >= 0 else None
+
+    @property
+    def back_off_in_order(self) -> Exponential:
+        """How long such a message waits."""
+        return self.back_off if isinstance(self.back_off, Exponential) else IN_ORDER
 
     def delay(
         self,

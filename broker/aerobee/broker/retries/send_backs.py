@@ -89,7 +89,8 @@ class Sender:
     """Who sends messages of a queue back, and in which form.
 
     `retries_max`: the member's own limit; None: the group's. `attempts`: how often the messages
-    have failed together, for ordered consumption; 0: not ordered."""
+    have failed together, for ordered consumption; 0: not ordered. Then the group's limit is its
+    `limit_in_order`."""
 
     key: GroupQueue
     claim: Claim
@@ -120,9 +121,9 @@ class SentBackMessage:
     stays: bool = False
     """It is retried in its place."""
     attempts_max: int = 0
-    """The attempt after which it is a dead letter."""
+    """The attempt after which it is a dead letter; 0: there is none."""
     delay_ms: int = 0
-    """How long the copy waits."""
+    """How long the copy, or the message in its place, waits."""
 
 
 class _Planned(NamedTuple):
@@ -205,19 +206,24 @@ class SendBacks:
         answers = await self.replace(sender, offsets, way_of, otherwise)
         now_ms = self._clock.now_ms()
         for answer in answers:
-            answer.attempts_max = self._limit(sender) + 1
+            answer.attempts_max = self._attempts_max(sender)
             if isinstance(answer.way, Delay):
                 level, deliver_ms = answer.way
                 wait_ms = self._levels.delay_ms(level) if level else deliver_ms - now_ms
                 answer.delay_ms = max(0, wait_ms)
         return answers
 
-    def _limit(self, sender: Sender) -> int:
-        """How often a message may be redelivered."""
+    def _limit(self, sender: Sender) -> int | None:
+        """How often a message may be redelivered; None: without end."""
         limit = sender.retries_max
         if limit is None or limit < 0:
-            limit = self._policy_of(sender.key.group).limit
+            policy = self._policy_of(sender.key.group)
+            limit = policy.limit_in_order if sender.attempts else policy.limit
         return limit
+
+    def _attempts_max(self, sender: Sender) -> int:
+        limit = self._limit(sender)
+        return 0 if limit is None else limit + 1
 
     def _attempts(self, writer: OffsetWriter, sender: Sender, failures: Sequence[Failure]) -> int:
         """How often these have failed in order, as counted by the member or its predecessors."""
@@ -226,7 +232,9 @@ class SendBacks:
         return max(sender.attempts, tried.attempts if tried is not None and is_known else 0)
 
     def _is_over(self, sender: Sender, failures: Sequence[Failure], attempts: int) -> bool:
-        return attempts > self._limit(sender) or any(failure.level < 0 for failure in failures)
+        limit = self._limit(sender)
+        is_last = limit is not None and attempts > limit
+        return is_last or any(failure.level < 0 for failure in failures)
 
     def _leave(
         self, writer: OffsetWriter, sender: Sender, failures: Sequence[Failure], attempts: int
@@ -244,9 +252,11 @@ class SendBacks:
             tried = Tried(_first(failures), attempts)
             now_ms = self._clock.now_ms()
             done = writer.try_again(TriedInOrder(sender.key, tried, now_ms, sender.client_id))
+            back_off = self._policy_of(sender.key.group).back_off_in_order
             for answer in staying:
                 answer.done, answer.stays = done, True
-                answer.attempts_max = self._limit(sender) + 1
+                answer.attempts_max = self._attempts_max(sender)
+                answer.delay_ms = back_off.delay_ms(attempts - 1)
         return answers
 
     async def replace(

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from aerobee.broker.retries.policy import (
+    LIMIT_IS_SET,
     POLICY_MEMBER,
     RETRIES_LIMIT,
     RetryPolicy,
@@ -73,7 +74,8 @@ class RetrySettings:
         self._admit(group)
         config = self._groups.get(group) or SubscriptionGroupConfig(name=group)
         if retries_max is not None:
-            config = replace(config, retry_times_max=retries_max)
+            attributes = {**config.attributes, LIMIT_IS_SET: "true"}
+            config = replace(config, retry_times_max=retries_max, attributes=attributes)
         if is_ordered is not None:
             config = replace(config, consume_orderly=is_ordered)
         if uses_levels or exponential is not None:

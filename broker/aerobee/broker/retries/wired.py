@@ -15,6 +15,7 @@ from aerobee.broker.retries.topics import RetryTopics
 from aerobee.broker.store.retention.retention_ledger import Candidate, RetentionLedger
 from aerobee.broker.store.retention.unread_search import QueueReaders
 from aerobee.broker.store.tables.config_tables import SUBSCRIPTION_GROUPS_PATH, TOPICS_PATH
+from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
 from aerobee.store_format.delay_levels import DelayLevels
 
 if TYPE_CHECKING:
@@ -50,7 +51,18 @@ class Retries:
             parts.guard,
             parts.clock,
             queue_max=parts.queues.max_offset,
+            make_topics=self.topics.make,
+            reads_retries=partial(_reads_retries, parts, self.settings),
         )
+
+
+def _reads_retries(parts: Wiring, settings: RetrySettings, group: str) -> bool:
+    """A group whose members send back commits there from its beginning on; one of Apache's clients
+    receives from it, unless it is ordered."""
+    commits = any(key.topic.startswith(RETRY_PREFIX) for key, _ in parts.offsets.of_group(group))
+    return commits or bool(
+        parts.rocketmq.clients.members(group) and not settings.policy(group).is_ordered
+    )
 
 
 def _open_copies(parts: Wiring) -> Iterator[SentBack]:

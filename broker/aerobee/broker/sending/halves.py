@@ -14,9 +14,11 @@ from aerobee.broker.store.statistics import Appended
 from aerobee.store_format.batch import BatchFault, BatchIllegal
 from aerobee.store_format.checked_batch import CheckedBatch
 from aerobee.store_format.delayed_records import HALF_TOPIC
+from aerobee.store_format.message_content import content_of
 from aerobee.store_format.properties import PropertyName, find_property
 from aerobee.store_format.record_layout import RecordIllegal
 from aerobee.store_format.record_rewrite import rewrite_batch
+from aerobee.store_format.record_view import Record
 from aerobee.store_format.transaction_records import HalfIllegal, half_properties
 
 HALF_QUEUE = 0
@@ -24,31 +26,32 @@ _UNIQ_KEY = PropertyName.UNIQ_KEY.encode()
 
 
 class HalfMemory(Protocol):
-    """What is known of half messages; implemented in `transactions.wired.Transactions`."""
+    """What is known of half messages; implemented in `transactions.known.KnownHalves`."""
 
     def check_takes(self) -> None:
         """Raises NotMaster: this master does not yet know what is stored. Busy: too many
         transactions are open."""
         ...
 
-    def standing(self, topic: str, message_id: str) -> Appended | None:
-        """Where the half message with this id is stored, as far back as is remembered."""
+    def standing(self, topic: str, message_id: str, content: str) -> tuple[str, Appended | None]:
+        """The transaction of a message with this id and content, and where its half message is
+        stored, as far back as is remembered."""
         ...
 
-    def stored(self, topic: str, message_id: str, appended: Appended) -> None:
+    def stored(self, topic: str, transaction_id: str, content: str, appended: Appended) -> None:
         """It has just been appended."""
         ...
 
 
 class HalfBatch(NamedTuple):
-    """`batch` goes to the half topic. `message_ids` are those of its messages."""
+    """`batch` goes to the half topic. `messages` are the ids and contents of its messages."""
 
     batch: WaitingBatch
-    message_ids: list[str]
+    messages: list[tuple[str, str]]
 
 
-def half_batch(batch: CheckedBatch, queue_id: int) -> HalfBatch:
-    """The half messages of a batch for `queue_id`.
+def half_batch(batch: CheckedBatch, queue_id: int, transaction_id: str = "") -> HalfBatch:
+    """The half messages of a batch for `queue_id`. `transaction_id` empty: each message's id.
 
     Raises BatchIllegal: a record has no message id, asks for a delay, or has no room for the
     properties it needs to wait.
@@ -61,10 +64,14 @@ def half_batch(batch: CheckedBatch, queue_id: int) -> HalfBatch:
             "a transaction",
         )
     properties: list[bytes] = []
-    message_ids: list[str] = []
+    messages: list[tuple[str, str]] = []
     for index, data in enumerate(batch.properties):
         try:
-            properties.append(half_properties(data, topic=batch.topic, queue_id=queue_id))
+            properties.append(
+                half_properties(
+                    data, topic=batch.topic, queue_id=queue_id, transaction_id=transaction_id
+                )
+            )
         except HalfIllegal as error:
             raise BatchIllegal(BatchFault.TRANSACTION, index, str(error)) from None
         except RecordIllegal as error:
@@ -73,6 +80,8 @@ def half_batch(batch: CheckedBatch, queue_id: int) -> HalfBatch:
                 index,
                 f"with the properties that it needs to wait, {error}",
             ) from None
-        message_ids.append((find_property(data, 0, len(data), _UNIQ_KEY) or b"").decode())
+        message_id = (find_property(data, 0, len(data), _UNIQ_KEY) or b"").decode()
+        record = Record(batch.buffer, int(batch.starts[index]))
+        messages.append((message_id, content_of(record)))
     records, sizes = rewrite_batch(batch, topic=HALF_TOPIC.encode(), properties=properties)
-    return HalfBatch(WaitingBatch(HALF_TOPIC, HALF_QUEUE, records, sizes, []), message_ids)
+    return HalfBatch(WaitingBatch(HALF_TOPIC, HALF_QUEUE, records, sizes, []), messages)

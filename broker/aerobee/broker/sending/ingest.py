@@ -133,6 +133,8 @@ class Receipt:
     deliver_ms: int = 0
     """When the first message of the batch is due (Unix ms), if it was just stored and waits for a
     time."""
+    transaction_id: str = ""
+    """Of a half message."""
     late: Late | None = None
     """It is stored, but was not safe up to `wait_end` in time; this is why."""
 
@@ -342,34 +344,39 @@ class Ingest:
         return receipt
 
     def _accept_half(self, batch: IncomingBatch) -> Receipt:
-        """Accepts half messages. One whose id is known is already stored: with two, it would be
-        unclear which of them a transaction refers to."""
+        """Accepts half messages. One that is known is already stored: with two, it would be unclear
+        which of them a transaction refers to. A different one with the same id gets a transaction
+        id of its own."""
         topic, halves = batch.topic, self._halves
         try:
             self._guard.check_send(topic, batch.queue_id)
             halves.check_takes()
             checked = self._checked(topic, batch.records, batch.record_sizes)
             half = half_batch(checked, batch.queue_id)
-            if len(half.message_ids) != 1:
+            if len(half.messages) != 1:
                 raise MessageIllegal(
-                    f"{len(half.message_ids)} messages of transactions are in one batch; send each "
+                    f"{len(half.messages)} messages of transactions are in one batch; send each "
                     "in a batch of its own"
                 )
-            message_id = half.message_ids[0]
-            appended = halves.standing(topic, message_id)
+            ((message_id, content),) = half.messages
+            transaction_id, appended = halves.standing(topic, message_id, content)
             if appended is None:
+                if transaction_id != message_id:
+                    half = half_batch(checked, batch.queue_id, transaction_id)
                 waiting = self._checked_waiting(half.batch)
                 appended = self._appender.append(waiting, queue_id=half.batch.queue_id, batches=1)
-                halves.stored(topic, message_id, appended)
+                halves.stored(topic, transaction_id, content, appended)
             else:
                 self._counters.duplicates_dropped += 1
         except BatchIllegal as error:
             return self._refusal(batch, _error_of(error))
         except AerobeeError as error:
             return self._refusal(batch, error)
-        return self._receipt(
+        receipt = self._receipt(
             batch, appended, appended.base_queue_offset, appended.base_physical_offset
         )
+        receipt.transaction_id = transaction_id
+        return receipt
 
     def _checked(self, topic: str, records: bytes, sizes: Sequence[int]) -> CheckedBatch:
         """Raises BatchIllegal for bytes that are not records, or not from a client."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from aerobee.broker.sending.guard import Guard
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, MessageIllegal, PropertiesTooLarge
+from aerobee.store_format.message_content import content_of
 from aerobee.store_format.message_id import UniqueIdGenerator, offset_message_id
 from aerobee.store_format.properties import (
     PropertyIllegal,
@@ -22,6 +23,7 @@ from aerobee.store_format.properties import (
 from aerobee.store_format.recall_handle import RecallHandle
 from aerobee.store_format.record_encode import encode_record
 from aerobee.store_format.record_layout import PROPERTIES_BYTES_MAX, HostAddress, RecordIllegal
+from aerobee.store_format.record_view import Record
 from aerobee.store_format.reserved_properties import check_property
 
 KEY_SEPARATOR = " "
@@ -132,9 +134,16 @@ class MessageEncoder:
         """The id that identifies a record by broker and log position."""
         return offset_message_id(self._store_host, physical_offset)
 
-    def recall_handle(self, topic: str, deliver_ms: int, message_id: str) -> str:
+    def recall_handle(self, message: EncodedMessage, deliver_ms: int) -> str:
         """Identifies a message that waits here until `deliver_ms`."""
-        return RecallHandle(topic, self._guard.broker_name, deliver_ms, message_id).encode()
+        handle = RecallHandle(
+            message.batch.topic,
+            self._guard.broker_name,
+            deliver_ms,
+            message.message_id,
+            content_of(Record(message.batch.records)),
+        )
+        return handle.encode()
 
     def _queue(self, message: OutgoingMessage) -> int:
         if message.queue_id != -1:

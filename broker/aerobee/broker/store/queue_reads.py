@@ -47,7 +47,8 @@ _ENTRIES_MIN = 16
 @dataclass(frozen=True, slots=True)
 class QueueRead:
     """One read of one queue. `filter` None: all messages. `reader` names a reader that continues
-    from read to read, such as a consumer group; empty for a single read."""
+    from read to read, such as a consumer group; empty for a single read. `is_scan`: the read before
+    it covered messages and found none that matches."""
 
     topic: str
     queue_id: int
@@ -56,6 +57,12 @@ class QueueRead:
     max_messages: int
     filter: Filter | None = None
     reader: str = ""
+    is_scan: bool = False
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it costs more than to find and copy what it returns."""
+        return self.is_scan or (self.filter is not None and self.filter.judged_max is not None)
 
 
 class QueueReads:
@@ -112,6 +119,16 @@ class QueueReads:
         outcome = checked_outcome(located, records, check, wanted.filter, wanted.max_messages)
         self._note(wanted, located, was_cold=False)
         return outcome
+
+    def plan(self, wanted: QueueRead) -> ReadOutcome | ReadWork:
+        """As `read`, but what costs more than a look is left to the work. Raises StoreFailed."""
+        self._admission.check_not_failed()
+        queue = self._queues.get(wanted.topic, wanted.queue_id)
+        outside = out_of_range(None if queue is None else queue.bounds, wanted.offset)
+        if queue is None or outside is not None:
+            assert outside is not None
+            return ReadOutcome(outside)
+        return self._work(wanted, queue, None)
 
     def finish(self, wanted: QueueRead, work: ReadWork) -> ReadOutcome:
         """`work.run` returned. Raises StoreFailed."""

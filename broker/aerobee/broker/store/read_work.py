@@ -7,13 +7,14 @@ retention removes meanwhile only change its answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from aerobee.broker.store.disk import Advice
 from aerobee.broker.store.log.catch_up import Range
 from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.log.segment import RecordRemoved, SegmentHandle
-from aerobee.broker.store.queues.reading import Filter, GetStatus, Located
+from aerobee.broker.store.queues.reading import STEPS_MAX, Filter, GetStatus, Located
 from aerobee.broker.store.queues.record_match import RecordCheck
 from aerobee.runtime.errors import MessageNotFound
 from aerobee.store_format.record import Record, RecordCorrupt
@@ -42,8 +43,8 @@ def checked_outcome(
     messages_max: int,
 ) -> ReadOutcome:
     """[any thread] What a reader gets of the records that `located` points to: up to `messages_max`
-    that pass an exact filter; the read then ends there. Where tags codes are stored elsewhere, any
-    filter is applied exactly.
+    that pass an exact filter; the read then ends there, or once its evaluation has cost STEPS_MAX.
+    Where tags codes are stored elsewhere, any filter is applied exactly.
 
     Raises EntryMismatch: they do not match `located`, or an exact filter cannot read one.
     """
@@ -52,11 +53,11 @@ def checked_outcome(
         return ReadOutcome(located, records)
     chosen: list[int] = []
     parts: list[bytes] = []
-    start = 0
+    start = steps = 0
     index = -1
     for index, size in enumerate(located.sizes.tolist()):
         try:
-            matches = filter.matches(Record(records, start, start + size))
+            matches, price = filter.verdict(Record(records, start, start + size))
         except RecordCorrupt as error:
             raise check.mismatch(f"at log offset {located.positions[index]}") from error
         if matches:
@@ -65,6 +66,9 @@ def checked_outcome(
             if len(chosen) == messages_max:
                 break
         start += size
+        steps += price
+        if steps >= STEPS_MAX:
+            break
     located = located.cut(index + 1)
     matching = replace(
         located,
@@ -120,8 +124,11 @@ class ReadWork:
         self._load_entries = load_entries
         self.outcome: ReadOutcome | None = None
 
-    def run(self) -> ReadOutcome:
-        """[any thread] Raises OSError, and AerobeeError for damaged files."""
+    def run(self, judging: AbstractContextManager[object] | None = None) -> ReadOutcome:
+        """[any thread] `judging` is held while a filter works.
+
+        Raises OSError, and AerobeeError for damaged files.
+        """
         entries = self._load_entries() if self._entries is None else self._entries
         floor = self._log.min_offset
         bytes_max: int | None = None
@@ -142,9 +149,10 @@ class ReadWork:
                 continue
             except MessageNotFound as error:
                 raise self._check.mismatch(str(error)) from error
-            self.outcome = checked_outcome(
-                located, records, self._check, self._filter, self._messages_max
-            )
+            with nullcontext() if judging is None or self._filter is None else judging:
+                self.outcome = checked_outcome(
+                    located, records, self._check, self._filter, self._messages_max
+                )
         return self.outcome
 
 

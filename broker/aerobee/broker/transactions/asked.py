@@ -2,14 +2,15 @@
 topics.
 
 Owns: the questions that were not sent yet, bounded for each stream. A question lost with its stream
-is harmless: the transaction is asked about again.
+is harmless: the transaction is asked about again. A question contains the message, so it goes only
+to a stream that may send to the topic at that moment.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -26,15 +27,18 @@ TRIES_MAX: Final = 16
 class AskedProducer:
     """The stream of one producer."""
 
-    def __init__(self, topics: frozenset[str]) -> None:
+    def __init__(self, topics: frozenset[str], may_send: Callable[[str], bool]) -> None:
         self.topics = topics
+        self._may_send = may_send
         self._questions: deque[Question] = deque()
         self._bytes = 0
         self._is_closed = False
         self._due = asyncio.Event()
 
     def offer(self, question: Question) -> bool:
-        """False: too much is already on its way to it."""
+        """False: too much is already on its way to it, or it may not see the message."""
+        if not self._may_send(question.half.topic):
+            return False
         size = question.record.size
         if len(self._questions) >= QUESTIONS_MAX or (
             self._questions and self._bytes + size > QUESTIONS_BYTES_MAX
@@ -47,14 +51,16 @@ class AskedProducer:
 
     async def next(self) -> Question:
         """Raises ShuttingDown: no more will come."""
-        while not self._questions:
-            if self._is_closed:
-                raise ShuttingDown("the broker is stopping; ask the route for the master")
-            self._due.clear()
-            await self._due.wait()
-        question = self._questions.popleft()
-        self._bytes -= question.record.size
-        return question
+        while True:
+            while not self._questions:
+                if self._is_closed:
+                    raise ShuttingDown("the broker is stopping; ask the route for the master")
+                self._due.clear()
+                await self._due.wait()
+            question = self._questions.popleft()
+            self._bytes -= question.record.size
+            if self._may_send(question.half.topic):
+                return question
 
     def close(self) -> None:
         """No more will come."""
@@ -72,11 +78,16 @@ class AskedProducers:
         self._is_closed = False
 
     @contextmanager
-    def joined(self, topics: Iterable[str]) -> Iterator[AskedProducer]:
-        """Registers a stream while it is open. Raises ShuttingDown."""
+    def joined(
+        self, topics: Iterable[str], may_send: Callable[[str], bool] = lambda topic: True
+    ) -> Iterator[AskedProducer]:
+        """Registers a stream while it is open. Raises ShuttingDown.
+
+        `may_send`: whether its user may send to a topic now.
+        """
         if self._is_closed:
             raise ShuttingDown("the broker is stopping; ask the route for the master")
-        producer = AskedProducer(frozenset(topics))
+        producer = AskedProducer(frozenset(topics), may_send)
         for topic in producer.topics:
             self._by_topic.setdefault(topic, {})[producer] = None
         try:

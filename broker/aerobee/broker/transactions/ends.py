@@ -50,6 +50,7 @@ from aerobee.runtime.metrics.histogram import Histogram
 from aerobee.runtime.waiting import Waiters
 from aerobee.store_format.batch import BatchIllegal
 from aerobee.store_format.delayed_records import HALF_TOPIC, Moved
+from aerobee.store_format.message_content import id_before
 from aerobee.store_format.record_layout import RecordCorrupt, RecordIllegal
 from aerobee.store_format.record_view import Record
 from aerobee.store_format.transaction_records import (
@@ -63,6 +64,7 @@ from aerobee.store_format.transaction_records import (
     committed_record,
     op_body,
     op_properties,
+    transaction_id_of,
 )
 
 log = logging.getLogger(__name__)
@@ -226,18 +228,25 @@ class Ends:
             return ended.outcome
         # It ended long ago, or before this replica began to follow.
         try:
-            query = KeyQuery(HALF_TOPIC, name.transaction_id, is_unique_key=True)
-            found = (await self._lookup.by_key(query)).records
+            if await self._was_stored(name):
+                return Outcome.UNKNOWN
         except (InvalidArgument, TopicNotFound):
-            found = ()
-        if any(Record(each).property_value("REAL_TOPIC") == name.topic for each in found):
-            return Outcome.UNKNOWN
+            pass
         # A master that has been replaced does not know what its successor has stored.
         self._guard.check_acting()
         raise MessageNotFound(
             f"topic {name.topic} has no transaction {name.transaction_id} here: it was not begun, "
             "or was forgotten because of its age"
         )
+
+    async def _was_stored(self, name: TransactionName) -> bool:
+        for message_id in {name.transaction_id, id_before(name.transaction_id)}:
+            query = KeyQuery(HALF_TOPIC, message_id, is_unique_key=True)
+            for record in map(Record, (await self._lookup.by_key(query)).records):
+                is_of = record.property_value("REAL_TOPIC") == name.topic
+                if is_of and transaction_id_of(record) == name.transaction_id:
+                    return True
+        return False
 
     async def _safe(self, begun: _Ending, deadline_s: float) -> Outcome:
         if (late := await self._durability.wait_safe(begun.end, deadline_s)) is not None:
@@ -318,7 +327,10 @@ class Ends:
         record, checks = self._record(half, data), half.checks + 1
         try:
             copy = checked_record(
-                record, checks=checks, store_host_ipv6=self._writes.store_host_ipv6
+                record,
+                checks=checks,
+                transaction_id=half.transaction_id,
+                store_host_ipv6=self._writes.store_host_ipv6,
             )
         except (RecordCorrupt, RecordIllegal) as error:
             raise _undeliverable(half, str(error)) from None
@@ -329,7 +341,7 @@ class Ends:
         appended = self._append(half, Moved(HALF_TOPIC, HALF_QUEUE, copy))
         self.checked += 1
         # An end that comes before the copy is followed must also name it.
-        self._known.stored(name.topic, name.transaction_id, appended)
+        self._known.stored(name.topic, name.transaction_id, half.content, appended)
         self._owe(_Owed(name, offsets, Outcome.CHECKED))
         return True
 
@@ -342,7 +354,9 @@ class Ends:
         self.pay()
         try:
             copy = aside_record(
-                self._record(half, data), store_host_ipv6=self._writes.store_host_ipv6
+                self._record(half, data),
+                transaction_id=half.transaction_id,
+                store_host_ipv6=self._writes.store_host_ipv6,
             )
         except (RecordCorrupt, RecordIllegal) as error:
             raise _undeliverable(half, str(error)) from None

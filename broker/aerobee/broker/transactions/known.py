@@ -2,7 +2,8 @@
 confirmed yet.
 
 Owns: the latter. With it the send path stores no message of a transaction twice: a master that does
-not yet know what its log has takes none.
+not yet know what its log has takes none. A message is known by its id and its content; another one
+with the same id gets a transaction id of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTabl
 from aerobee.broker.transactions.pending import PendingHalves, TransactionName
 from aerobee.runtime.errors import Busy, NotMaster
 from aerobee.store_format.delayed_records import HALF_TOPIC
+from aerobee.store_format.message_content import another_id
 from aerobee.store_format.transaction_records import ASIDE_TOPIC, OP_TOPIC, TRANSACTIONS_GROUP
 
 
@@ -40,8 +42,8 @@ class KnownHalves:
         self.pending = pending
         self.aside = aside
         self._pending_max = pending_max
-        self._recent: dict[TransactionName, Appended] = {}
-        """In log order."""
+        self._recent: dict[TransactionName, tuple[Appended, str]] = {}
+        """In log order, with their contents."""
         self._is_complete = False
 
     def check_takes(self) -> None:
@@ -57,9 +59,17 @@ class KnownHalves:
                 "them set aside: end some of them, or raise transactions.pending_max"
             )
 
-    def standing(self, topic: str, message_id: str) -> Appended | None:
-        """Where a half message with this id is stored, as far back as is remembered."""
-        name = TransactionName(topic, message_id)
+    def standing(self, topic: str, message_id: str, content: str) -> tuple[str, Appended | None]:
+        """The transaction of a message with this id and content, and where its half message is
+        stored, as far back as is remembered."""
+        transaction_id = message_id
+        while (known := self._known(TransactionName(topic, transaction_id))) is not None:
+            if known[1] == content:
+                return transaction_id, known[0]
+            transaction_id = another_id(transaction_id, content)
+        return transaction_id, None
+
+    def _known(self, name: TransactionName) -> tuple[Appended, str] | None:
         if (recent := self._recent.get(name)) is not None:
             return recent
         ended = self.pending.ended(name) or self.aside.ended(name)
@@ -67,13 +77,14 @@ class KnownHalves:
         half = waiting[-1] if waiting else None if ended is None else ended.half
         if half is None:
             return None
-        return Appended(half.offset, half.position, half.position + half.size, half.stored_ms)
+        end = half.position + half.size
+        return Appended(half.offset, half.position, end, half.stored_ms), half.content
 
-    def stored(self, topic: str, message_id: str, appended: Appended) -> None:
+    def stored(self, topic: str, transaction_id: str, content: str, appended: Appended) -> None:
         """It has just been appended, for the first time or in place of an older record."""
-        name = TransactionName(topic, message_id)
+        name = TransactionName(topic, transaction_id)
         self._recent.pop(name, None)
-        self._recent[name] = appended
+        self._recent[name] = appended, content
 
     def is_recent(self, name: TransactionName) -> bool:
         """Whether its newest record is stored but not in the state yet."""
@@ -83,7 +94,7 @@ class KnownHalves:
         """The state has advanced."""
         recent, next_half = self._recent, self.pending.next_half
         while recent:
-            name, appended = next(iter(recent.items()))
+            name, (appended, _) = next(iter(recent.items()))
             if appended.base_queue_offset >= next_half:
                 return
             del recent[name]

@@ -6,7 +6,8 @@ that arrives. So all replicas that have read both to the same place have the sam
 
 Owns: what waits, by offset and by transaction; what has ended recently, and how; and how far the
 two topics need not be read again. Records of one transaction are one message: a half message that
-was sent twice, or stored again for a check, ends together with the other.
+was sent twice, or stored again for a check, ends together with the other. Two different messages
+with one id, which Apache's broker may have stored, are two transactions.
 
 What was set aside is tracked in the same way, from one topic: its records wait until an operator
 decides, and are marked done by op messages among them.
@@ -18,6 +19,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from aerobee.store_format.message_content import another_id
 from aerobee.store_format.transaction_records import HalfMessage, Outcome
 
 ENDED_MAX: Final = 20_000
@@ -135,6 +137,7 @@ class PendingHalves:
         """The next record of the half topic."""
         assert half.offset >= self.next_half, "records count in the order of their queue"
         self.next_half = half.offset + 1
+        half = self._told_apart(half)
         name = name_of(half)
         if half.is_copy:
             self._replace(name)
@@ -149,6 +152,11 @@ class PendingHalves:
         if not offsets:
             self._topics[name.topic] += 1
         offsets.append(half.offset)
+
+    def _told_apart(self, half: HalfMessage) -> HalfMessage:
+        while (waiting := self.of(name_of(half))) and waiting[-1].content != half.content:
+            half = half._replace(transaction_id=another_id(half.transaction_id, half.content))
+        return half
 
     def skip_half(self, offset: int) -> None:
         """The record at an offset of the half topic is not a half message, or cannot be read."""

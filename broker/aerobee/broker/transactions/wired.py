@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.duties import Duty
+from aerobee.broker.duties import Duty, Stretch, TermKeeper
 from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.reading.confirmed_records import ConfirmedReader
@@ -57,12 +57,11 @@ class Transactions(Duty):
 
     def __init__(self, parts: Wiring) -> None:
         self._parts = parts
-        self._led: MasterTerm | None = None
-        self._left: MasterTerm | None = None
-        """A term that may be resumed."""
+        self._term = TermKeeper()
         self._begun_end = 0
         self._due = asyncio.Event()
         store, durability = parts.store, parts.durability
+        self.turns = parts.reads.loop_turns
         self.pending, self.aside = parts.halves.pending, parts.halves.aside
         self._said = (self.pending.next_half, self.pending.next_op, self.aside.next_half)
         self.follower = TransactionFollower(
@@ -106,13 +105,13 @@ class Transactions(Duty):
     # ------------------------------------------------------------------------------ the role
 
     def begin(self, term: MasterTerm) -> None:
-        if self._led is None:
+        if self._term.stretch is None:
             self._begun_end = self._parts.store.appended_end
-        self._led, self._left = term, None
+        self._term.begin()
         self._due.set()
 
     async def leave(self) -> None:
-        led = self._led
+        stretch = self._term.stretch
         self.checks.end()
         try:
             if self.ends.is_ready:
@@ -124,17 +123,18 @@ class Transactions(Duty):
         except (AerobeeError, TimeoutError) as error:
             log_event(log, "transactions are left as they are", level=logging.WARNING, reason=error)
         finally:
-            if self._led is led:
+            if self._term.stretch is stretch:
                 # Even if the hand-over was cancelled meanwhile: `resume` continues from here.
                 self.ends.end_term()
-                self._led, self._left = None, led
+                self._term.leave()
 
     def resume(self) -> None:
-        if self._left is not None:
-            self.begin(self._left)
+        if self._term.resume():
+            self._begun_end = self._parts.store.appended_end
+            self._due.set()
 
     def end(self) -> None:
-        self._led = self._left = None
+        self._term.end()
         self.checks.end()
         self.ends.end_term()
         self._due.set()
@@ -154,13 +154,13 @@ class Transactions(Duty):
             self._due.clear()
             wait_s: float | None = None
             try:
-                if self._led is not None:
-                    wait_s = await self._do_what_is_due()
+                if (stretch := self._term.stretch) is not None:
+                    wait_s = await self._do_what_is_due(stretch)
                 trouble = ""
             except StoreFailed:
                 raise
             except AerobeeError as error:
-                if str(error) != trouble and self._led is not None:
+                if str(error) != trouble and self._term.stretch is not None:
                     trouble = str(error)
                     log_event(log, "transactions wait", level=logging.WARNING, reason=trouble)
                 wait_s = RETRY_S
@@ -170,15 +170,12 @@ class Transactions(Duty):
             except TimeoutError:
                 pass
 
-    async def _do_what_is_due(self) -> float | None:
+    async def _do_what_is_due(self, stretch: Stretch) -> float | None:
         """Returns the seconds until something is due. Raises AerobeeError."""
         if not self.ends.is_ready:
             if not self._knows_everything():
                 return None
-            led = self._led
-            was_missing = await self._finish_newest()
-            if led is not self._led:
-                return None
+            was_missing = await self._finish_newest(stretch)
             if self.ends.drop_leftovers() or was_missing:
                 self._begun_end = self._parts.store.appended_end  # not before that is also known
                 return None
@@ -192,11 +189,12 @@ class Transactions(Duty):
         confirmed_end = self._parts.roles.confirmed_end
         return confirmed_end >= self._begun_end and self.follower.has_all
 
-    async def _finish_newest(self) -> bool:
+    async def _finish_newest(self, stretch: Stretch) -> bool:
         """A commit of the last master may have its message but not its op message: returns whether
-        this was the case. Raises AerobeeError."""
+        this was the case. Raises AerobeeError; NotMaster also if the stretch is over."""
         end = self._parts.store.queues.bounds(TRANSACTION_JOURNAL_TOPIC, 0).max_offset
         data = await self._record(TRANSACTION_JOURNAL_TOPIC, 0, end - 1) if end else None
+        self._term.check(stretch)
         if data is None:
             return False
         try:
@@ -207,6 +205,7 @@ class Transactions(Duty):
             if state.at(intent.half_offset) is None:
                 return False
             message = await self._record(intent.topic, intent.queue_id, intent.offset)
+            self._term.check(stretch)
             is_stored = message is not None and is_commit_of(Record(message), intent.half_position)
         except (RecordCorrupt, ValueError) as error:
             raise AerobeeError(f"the newest intent of a commit cannot be read: {error}") from None
@@ -215,12 +214,12 @@ class Transactions(Duty):
     def _on_followed(self) -> None:
         self.ends.followed()
         self.listing.followed()
-        if self._led is not None and not self.ends.is_ready:
+        if self._term.stretch is not None and not self.ends.is_ready:
             self._due.set()
 
     def _on_confirmed(self) -> None:
         self.follower.on_confirmed()
-        if self._led is not None and not self.ends.is_ready:
+        if self._term.stretch is not None and not self.ends.is_ready:
             self._due.set()
 
     # ------------------------------------------------------------------------------ asking
@@ -244,12 +243,14 @@ class Transactions(Duty):
         said = (pending.half_progress, pending.op_progress, aside.half_progress)
         if said == self._said or not self._parts.journal.is_ready:
             return
+        stretch = self._term.stretch
         end = self._parts.store.appended_end
         # Not before what it reports is on disk: a power cut must not lose only an end.
         self._parts.durability.request_flush()
         await self._parts.durability.flushed.wait(end, float("inf"))
         # Half messages first: reading op messages again is harmless.
         for (topic, queue_id), offset in zip((HALVES, OPS, ASIDES), said, strict=True):
+            self._term.check(stretch)
             key = GroupQueue(TRANSACTIONS_GROUP, topic, queue_id)
             if (written := self._parts.offsets.commit(key, offset, NOBODYS)) is not None:
                 await asyncio.shield(written)

@@ -56,7 +56,8 @@ def apply(
     """Make the cluster match a file that declares topics, groups, quotas and policies.
 
     Prints what differs, asks, and changes it. What the file does not name stays as it is. If
-    any change is impossible, nothing is changed: exit code 4.
+    any change is impossible, nothing is changed: exit code 4. More queues than the file says are
+    told and left as they are.
 
     \b
     --dry-run exits with 0 if nothing differs, with 1 if something does.
@@ -79,7 +80,7 @@ def apply(
     if dry_run or not plan.steps:
         if as_json:
             print_json(document)
-        if plan.steps:
+        if plan.differs and dry_run:
             sys.exit(NEGATIVE)
         return
     confirm(f"Make {counted(len(plan.steps), 'change')}?", yes=yes)
@@ -169,12 +170,16 @@ def _show(plan: Plan, by: Callable[[str], None]) -> None:
     for step in plan.steps:
         details = ", ".join(map(_change_text, step.changes))
         by(f"{step.action} {step.key}{': ' if details else ''}{details}")
+    for drift in plan.drift:
+        by(f"differs {drift.key}: {drift.why}")
     for refusal in plan.refused:
         by(f"cannot change {refusal.key}: {refusal.why}")
     counts = [
         f"{sum(step.action == action for step in plan.steps)} to {action}"
         for action in ("create", "change", "delete")
     ]
+    if plan.drift:
+        counts.append(f"{len(plan.drift)} left as it is")
     if plan.refused:
         counts.append(f"{len(plan.refused)} impossible")
     by(f"plan: {', '.join(counts)}, {plan.unchanged} unchanged")
@@ -206,6 +211,10 @@ def _document(plan: Plan, dry_run: bool) -> dict[str, Any]:
                 ],
             }
             for step in plan.steps
+        ],
+        "drift": [
+            {"kind": each.key.kind, "name": " ".join(each.key.words), "why": each.why}
+            for each in plan.drift
         ],
         "refused": [
             {"kind": each.key.kind, "name": " ".join(each.key.words), "why": each.why}

@@ -67,7 +67,8 @@ def verify(
 ) -> None:
     """Check that no line was changed, removed, inserted or moved.
 
-    Exit code 1: a line was; prints the first such lines.
+    Exit code 1: a line was, the last one has no end, or a file is empty; prints the first such
+    lines.
     """
     from aerobee.runtime.audit_log import verification
 
@@ -77,6 +78,8 @@ def verify(
     try:
         keys = [key for file in key_files for key in _keys(file)]
         verdicts = [verification.verify(log, keys, expect) for log in logs]
+        if any(verdict.is_torn for verdict in verdicts):  # perhaps a line was just being written
+            verdicts = [verification.verify(log, keys, expect) for log in logs]
     except OSError as error:
         raise EnvironmentFailure(f"cannot read {error.filename}: {error.strerror}") from None
     if as_json:
@@ -116,10 +119,7 @@ def _document(verdict: Verdict, *, is_keyed: bool) -> dict[str, Any]:
 
 def _summarize(verdict: Verdict, *, is_keyed: bool) -> None:
     first, last = verdict.first, verdict.last
-    if first is None or last is None:
-        say("no line can be read" if verdict.findings else "there are no lines")
-        return
-    if verdict.findings:
+    if verdict.findings or first is None or last is None:
         say(f"broken: {counted(len(verdict.findings), 'finding')}")
         return
     range_ = f"{first.place.sequence:,} to {last.place.sequence:,}"
@@ -128,8 +128,6 @@ def _summarize(verdict: Verdict, *, is_keyed: bool) -> None:
     say(f"place={last.place}")
     if first.place.sequence > 1:
         remark(f"earlier lines than {first.place.sequence:,} are not in these files")
-    if verdict.is_torn:
-        remark("the last line is not whole: it is being written, or its node was killed")
     if not is_keyed:
         why = "give --key-file" if verdict.has_macs else "its node has no cluster secret"
         remark(f"whether nodes made these lines was not checked: {why}")
@@ -164,7 +162,8 @@ def show(
             try:
                 line = read_line(raw.data).content
             except UnreadableLine:
-                remark(f"{raw.path} line {raw.number} cannot be read")
+                what = f"line {raw.number} cannot be read" if raw.number else "is empty"
+                remark(f"{raw.path} {what}")
                 continue
             about = json.dumps([line.get("needs"), line.get("request")])
             if (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -19,7 +19,7 @@ from aerobee.cli.options import (
     wide_option,
     yes_option,
 )
-from aerobee.cli.output import counted, print_json, print_table, remark, say
+from aerobee.cli.output import counted, print_json, print_table, remark, remark_unanswered, say
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
@@ -85,18 +85,21 @@ def list_(
     Exit code 1: there is no such group.
     """
 
-    async def question(admin: AdminClient) -> list[Letter]:
-        found: list[Letter] = []
-        async for letter in admin.dead_letters.find(group, _filter(wanted)):
-            if len(found) > max_letters:
+    async def question(admin: AdminClient) -> tuple[list[Letter], tuple[str, ...]]:
+        letters: list[Letter] = []
+        found = admin.dead_letters.find(group, _filter(wanted))
+        async for letter in found:
+            if len(letters) > max_letters:
                 break
-            found.append(letter)
-        return found
+            letters.append(letter)
+        return letters, found.unanswered
 
-    letters = target.administer(question)
+    letters, unanswered = target.administer(question)
+    remark_unanswered(unanswered)
     shown = [_document(letter) for letter in letters[:max_letters]]
     if as_json:
-        print_json({"group": group, "letters": shown, "more": len(letters) > max_letters})
+        document = {"group": group, "letters": shown, "more": len(letters) > max_letters}
+        print_json({**document, "unanswered": list(unanswered)})
     elif shown:
         print_table(
             ("id", "from", "attempts", "died", "reason"),
@@ -110,7 +113,8 @@ def list_(
                 )
                 for letter in shown
             ],
-            droppable=("from", "attempts"),
+            times="died",
+            droppable=("died",),
             cuttable="reason",
             wide=wide,
         )
@@ -130,13 +134,17 @@ def list_(
 def show(target: Target, group: str, message_id: str) -> None:
     """Show everything of the dead letter ID of GROUP, as JSON. Exit code 1: there is none."""
 
-    async def question(admin: AdminClient) -> Letter | None:
-        async for letter in admin.dead_letters.find(group, _filter({"key": message_id})):
-            return letter
-        return None
+    async def question(admin: AdminClient) -> tuple[Letter | None, tuple[str, ...]]:
+        found = admin.dead_letters.find(group, _filter({"key": message_id}))
+        async for letter in found:
+            return letter, ()
+        return None, found.unanswered
 
-    letter = target.administer(question)
+    letter, unanswered = target.administer(question)
+    remark_unanswered(unanswered)
     if letter is None:
+        if not unanswered:
+            target.administer(lambda admin: admin.groups.describe(group))
         remark(f"group {group} has no dead letter {message_id}")
         raise click.exceptions.Exit(NEGATIVE)
     from aerobee.cli.message_lines import document_of_message
@@ -152,7 +160,12 @@ def show(target: Target, group: str, message_id: str) -> None:
     "to_topic",
     default="",
     metavar="TOPIC",
-    help="Send them to TOPIC instead of the topic they came from.",
+    help="Send them to TOPIC instead, for all groups that read it.",
+)
+@click.option(
+    "--to-all-groups",
+    is_flag=True,
+    help="Send them to the topics they came from: every group that reads these gets them again.",
 )
 @click.option(
     "--rate",
@@ -174,6 +187,7 @@ def resend(
     target: Target,
     group: str,
     to_topic: str,
+    to_all_groups: bool,
     rate: float | None,
     resends_max: int,
     dry_run: bool,
@@ -181,19 +195,25 @@ def resend(
     as_json: bool,
     **wanted: Any,
 ) -> None:
-    """Send dead letters of GROUP again, each exactly once.
+    """Send dead letters of GROUP again, each exactly once, to GROUP alone.
 
-    Their attempts are counted from zero. Exit code 1: some were refused, for example because they
-    were resent too often; these stay.
+    No other group gets them, unless --to-all-groups or --to says so. A group with ordered listeners
+    needs one of these. Attempts are counted from zero. Exit code 1: some were refused, for example
+    because they were resent too often, or have no origin; these stay.
     """
+    if to_topic and to_all_groups:
+        raise click.UsageError("give either --to or --to-all-groups")
     if not dry_run:
-        confirm(f"Send dead letters of group {group} again?", yes=yes)
+        whom = "all groups of their topics" if to_all_groups else f"{to_topic or group}"
+        confirm(f"Send dead letters of group {group} again, to {whom}?", yes=yes)
 
     async def settle(admin: AdminClient, some: list[Letter]) -> list[Any]:
-        return await admin.dead_letters.resend(group, some, topic=to_topic, resends_max=resends_max)
+        return await admin.dead_letters.resend(
+            group, some, topic=to_topic, to_all_groups=to_all_groups, resends_max=resends_max
+        )
 
-    done, refused = _settle_all(target, group, wanted, settle, rate=rate, dry_run=dry_run)
-    _tell("resent", group, done, refused, dry_run=dry_run, as_json=as_json)
+    settled = _settle_all(target, group, wanted, settle, rate=rate, dry_run=dry_run)
+    _tell("resent", group, settled, dry_run=dry_run, as_json=as_json)
 
 
 @dead_letter.command()
@@ -216,8 +236,16 @@ def drop(
     async def settle(admin: AdminClient, some: list[Letter]) -> list[Any]:
         return await admin.dead_letters.drop(group, some)
 
-    done, refused = _settle_all(target, group, wanted, settle, rate=None, dry_run=dry_run)
-    _tell("dropped", group, done, refused, dry_run=dry_run, as_json=as_json)
+    settled = _settle_all(target, group, wanted, settle, rate=None, dry_run=dry_run)
+    _tell("dropped", group, settled, dry_run=dry_run, as_json=as_json)
+
+
+class _Settled(NamedTuple):
+    """How many letters were settled, why others were not, and who did not answer."""
+
+    done: int
+    refused: list[str]
+    unanswered: tuple[str, ...]
 
 
 def _settle_all(
@@ -228,10 +256,8 @@ def _settle_all(
     *,
     rate: float | None,
     dry_run: bool,
-) -> tuple[int, list[str]]:
-    """How many were settled, and why others were not."""
-
-    async def question(admin: AdminClient) -> tuple[int, list[str]]:
+) -> _Settled:
+    async def question(admin: AdminClient) -> _Settled:
         size = BATCH if rate is None else max(1, min(BATCH, int(rate)))
         done, refused = 0, list[str]()
         batch: list[Letter] = []
@@ -251,21 +277,25 @@ def _settle_all(
             if rate is not None:
                 await asyncio.sleep(told / rate)
 
-        async for letter in admin.dead_letters.find(group, _filter(wanted)):
+        found = admin.dead_letters.find(group, _filter(wanted))
+        async for letter in found:
             batch.append(letter)
             if len(batch) >= size:
                 await flush()
         await flush()
-        return done, refused
+        if not (done or refused or found.unanswered):
+            await admin.groups.describe(group)  # One that does not exist is worth a word.
+        return _Settled(done, refused, found.unanswered)
 
     return target.administer(question)
 
 
-def _tell(
-    what: str, group: str, done: int, refused: list[str], *, dry_run: bool, as_json: bool
-) -> None:
+def _tell(what: str, group: str, settled: _Settled, *, dry_run: bool, as_json: bool) -> None:
+    done, refused, unanswered = settled
+    remark_unanswered(unanswered)
     if as_json:
-        print_json({"group": group, what: done, "refused": refused, "changed": not dry_run})
+        document = {"group": group, what: done, "refused": refused, "changed": not dry_run}
+        print_json({**document, "unanswered": list(unanswered)})
     else:
         prefix = f"would have {what}" if dry_run else what
         say(f"{prefix} {counted(done, 'dead letter')} of group {group}")
@@ -285,7 +315,8 @@ def _document(letter: Letter) -> dict[str, Any]:
     told, message = letter.told, letter.message
     return {
         "messageId": message.message_id,
-        "topic": told.origin.topic,
+        # A stray was sent straight to the dead letters.
+        "topic": None if told.origin.topic == message.queue.topic else told.origin.topic,
         "queue": told.origin.queue_id,
         "queueOffset": told.origin.queue_offset,
         "attempts": told.death.attempts,

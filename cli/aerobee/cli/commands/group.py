@@ -8,7 +8,14 @@ import click
 
 from aerobee.cli.completion import group_names
 from aerobee.cli.options import confirm, dry_run_option, json_option, wide_option, yes_option
-from aerobee.cli.output import counted, print_documents, print_json, remark, say
+from aerobee.cli.output import (
+    counted,
+    print_documents,
+    print_json,
+    remark,
+    remark_unanswered,
+    say,
+)
 from aerobee.cli.retry_words import retry_lines
 from aerobee.cli.target import Target, target_options
 from aerobee.runtime.names import RETRY_PREFIX
@@ -16,7 +23,16 @@ from aerobee.runtime.names import RETRY_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aerobee import AdminClient, Group, GroupQueueState, GroupRetry, Member, MessageQueue
+    from aerobee import (
+        AdminClient,
+        AnswerDict,
+        Group,
+        GroupQueueState,
+        GroupRetry,
+        Member,
+        MessageQueue,
+    )
+    from aerobee.runtime.errors import AerobeeError
 
 
 @click.group()
@@ -34,6 +50,7 @@ def list_groups(target: Target, with_own: bool, as_json: bool, wide: bool) -> No
     states = target.administer(lambda admin: admin.groups.describe_all(with_own=with_own))
     if as_json:
         print_json([_summary(state) for state in states])
+        remark_unanswered(states.unanswered)
         return
     print_documents(
         [
@@ -59,6 +76,7 @@ def list_groups(target: Target, with_own: bool, as_json: bool, wide: bool) -> No
         wide=wide,
         empty="no groups yet; create one with `aerobee consume TOPIC --group NAME`",
     )
+    remark_unanswered(states.unanswered)
 
 
 @group.command()
@@ -72,13 +90,15 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
     Of each queue: who holds it, the committed offset and the lag.
     """
 
-    async def question(admin: AdminClient) -> tuple[Group, dict[MessageQueue, int]]:
+    async def question(admin: AdminClient) -> tuple[Group, AnswerDict[MessageQueue, int]]:
         return await admin.groups.describe(name), await admin.groups.removed_unread(name)
 
     state, lost = target.administer(question)
     members = [_member(member) for member in state.members]
     queues = [_queue(queue) for queue in state.queues]
     losses = [{**_place(queue), "messages": lost[queue]} for queue in lost]
+    unanswered = sorted({*state.unanswered, *lost.unanswered})
+    lag = "not known" if state.lag is None else f"{state.lag:,}"
     if as_json:
         print_json(
             {
@@ -89,6 +109,7 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
                 "removedUnread": losses,
             }
         )
+        remark_unanswered(unanswered)
         return
     if members:
         print_documents(
@@ -102,10 +123,10 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
                 ),
                 "heartbeat": lambda member: f"{member['lastHeartbeatAgeMs']} ms ago",
             },
-            title=f"{name}: {counted(len(members), 'member')}, lag {state.lag:,}",
+            title=f"{name}: {counted(len(members), 'member')}, lag {lag}",
         )
     else:
-        say(f"{name}: no members, lag {state.lag:,}")
+        say(f"{name}: no members, lag {lag}")
     say()
     for line in retry_lines(state.retry):
         say(line)
@@ -130,6 +151,7 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
     if losses:
         say()
         print_documents(losses, {**place, "removed unread": "messages"})
+    remark_unanswered(unanswered)
 
 
 @group.command()
@@ -225,11 +247,19 @@ def configure(
         )
     if (retries_max, back_off, is_ordered) == (None, None, None) and not is_exponential:
         raise click.UsageError("name what to change: --retries-max, --back-off or --ordered")
+    new: list[AerobeeError] = []
     initial_ms, longest_ms = (_length_ms(each) for each in (initial, longest))
 
     async def change(admin: AdminClient) -> Mapping[str, GroupRetry]:
         from aerobee import BackOff
+        from aerobee.runtime.errors import GroupNotFound, NoBrokerAvailable
 
+        try:
+            await admin.groups.describe(name)
+        except GroupNotFound as error:
+            new.append(error)
+        except NoBrokerAvailable:
+            pass  # The change meets it, too.
         return await admin.groups.configure(
             name,
             retries_max=retries_max,
@@ -241,6 +271,8 @@ def configure(
         )
 
     changed = target.administer(change)
+    for error in new:
+        remark(f"group {name} is new: no broker knew it{target.meant(error)}")
     if as_json:
         print_json({"group": name, "retry": {key: _retry(changed[key]) for key in changed}})
         return
@@ -264,18 +296,19 @@ def delete(target: Target, name: str, force: bool, dry_run: bool, yes: bool, as_
     if not dry_run:
         confirm(f"Delete group {name} with all its offsets?", yes=yes)
 
-    async def question(admin: AdminClient) -> tuple[int, int]:
+    async def question(admin: AdminClient) -> tuple[int, int, tuple[str, ...]]:
         if dry_run:
             state = await admin.groups.describe(name)
             committed = [each for each in state.queues if each.committed_offset is not None]
-            return len(state.members), len(committed)
+            return len(state.members), len(committed), state.unanswered
         deleted = await admin.groups.delete(name, force=force)
-        return deleted.members_ended, deleted.offsets
+        return deleted.members_ended, deleted.offsets, ()
 
-    members, offsets = target.administer(question)
+    members, offsets, unanswered = target.administer(question)
+    remark_unanswered(unanswered)
     if as_json:
         document = {"group": name, "changed": not dry_run, "offsets": offsets}
-        print_json({**document, "members": members})
+        print_json({**document, "members": members, "unanswered": list(unanswered)})
         return
     told = f"{counted(members, 'session')}, {counted(offsets, 'offset')}"
     say(f"would delete group {name}: {told}" if dry_run else f"deleted group {name}: {told}")
@@ -302,6 +335,13 @@ def _retry(retry: GroupRetry) -> dict[str, Any]:
         }
     elif retry.delays_ms:
         document["delaysMs"] = list(retry.delays_ms)
+    if (in_order := retry.in_order) is not None:
+        document["inOrder"] = {
+            "retriesMax": in_order.retries_max,
+            "initialMs": in_order.back_off.initial_ms,
+            "longestMs": in_order.back_off.max_ms,
+            "multiplier": in_order.back_off.multiplier,
+        }
     return document
 
 
@@ -311,6 +351,7 @@ def _summary(state: Group) -> dict[str, Any]:
         "members": len(state.members),
         "topics": list(state.topics),
         "lag": state.lag,
+        "unanswered": list(state.unanswered),
     }
 
 

@@ -69,7 +69,7 @@ def get(target: Target, message_id: str, topic: str | None, as_json: bool) -> No
 
 
 async def _get(messages: Messages, message_id: str, topic: str | None) -> ReceivedMessage:
-    from aerobee.runtime.errors import MessageNotFound
+    from aerobee.runtime.errors import MessageNotFound, NoBrokerAvailable
 
     if topic is None:
         if place := _PLACE.fullmatch(message_id):
@@ -91,6 +91,11 @@ async def _get(messages: Messages, message_id: str, topic: str | None) -> Receiv
         by_id = await messages.by_id(message_id)
         if by_id.topic == topic:
             return by_id
+    if found.unanswered:
+        raise NoBrokerAvailable(
+            f"the brokers that answered have no message with the id {message_id} in topic {topic}: "
+            "try again later"
+        )
     raise MessageNotFound(f"topic {topic} has no message with the id {message_id}")
 
 
@@ -113,7 +118,7 @@ async def _get(messages: Messages, message_id: str, topic: str | None) -> Receiv
 @click.option(
     "--max",
     "max_messages",
-    type=click.IntRange(1, 64),
+    type=click.IntRange(1, 100_000),
     default=64,
     show_default=True,
     help="List at most this many messages, the newest ones.",
@@ -207,11 +212,13 @@ def _print_list(found: FoundMessages, *, wide: bool) -> None:
             ]
             for each in found.messages
         ],
-        droppable=("offset", "queue", "broker", "tag", "body"),
+        times="stored",
+        droppable=("offset", "queue", "broker", "tag", "keys"),
+        cuttable="body",
         wide=wide,
     )
     if found.more:
-        remark("there are more: bound the time with --begin and --end")
+        remark("there are more: raise --max, or bound the time with --begin and --end")
 
 
 def _print_message(found: ReceivedMessage) -> None:

@@ -9,11 +9,13 @@ import click
 from aerobee.cli.completion import group_names, topic_names
 from aerobee.cli.moments import MOMENT_METAVAR, Moment, moment_argument
 from aerobee.cli.options import confirm, dry_run_option, json_option, wide_option, yes_option
-from aerobee.cli.output import print_documents, print_json, remark
+from aerobee.cli.output import print_documents, print_json, remark, remark_unanswered
 from aerobee.cli.queue_places import chosen_queues, offsets_at, queue_option, queue_place
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aerobee import AdminClient, MessageQueue
 
 
@@ -32,6 +34,7 @@ def offset() -> None:
     help="The first message, the end, or the first message stored at or after TIME.",
 )
 @click.option("--to-offset", type=click.IntRange(min=0), help="This offset, on each chosen queue.")
+@click.option("--create", is_flag=True, help="Create GROUP if no broker knows it.")
 @queue_option(help="Only this queue; repeatable.  [default: all queues]")
 @dry_run_option
 @yes_option
@@ -44,6 +47,7 @@ def reset(
     topic: str,
     to: Moment | None,
     to_offset: int | None,
+    create: bool,
     queues: tuple[str, ...],
     dry_run: bool,
     yes: bool,
@@ -52,7 +56,8 @@ def reset(
 ) -> None:
     """Set the offsets of GROUP on TOPIC; members continue from there.
 
-    Messages between the old and the new offset are skipped, or come again.
+    Messages between the old and the new offset are skipped, or come again. Exit code 1: there is
+    no such topic or group.
     """
     place = to if to_offset is None else to_offset
     if place is None or (to is not None and to_offset is not None):
@@ -62,6 +67,8 @@ def reset(
 
     async def question(admin: AdminClient) -> list[dict[str, Any]]:
         chosen = chosen_queues(await admin.topics.describe(topic), queues)
+        if not create:
+            await _check_known(admin, group)
         before = await admin.offsets.committed(group, chosen)
         bounds = await admin.offsets.bounds(chosen)
         after = await offsets_at(admin.offsets, bounds, place)
@@ -82,6 +89,16 @@ def reset(
     columns = {"before": "before", "after": "after", "max": "maxOffset"}
     verb = "would be set to" if dry_run else "set to"
     _print(group, topic, changed, columns, verb, dry_run=dry_run, as_json=as_json, wide=wide)
+
+
+async def _check_known(admin: AdminClient, group: str) -> None:
+    """Raises GroupNotFound, so that no slip of the fingers makes a group."""
+    from aerobee.runtime.errors import GroupNotFound
+
+    try:
+        await admin.groups.describe(group)
+    except GroupNotFound as error:
+        raise GroupNotFound(f"{error}, or give --create to make it") from None
 
 
 @offset.command()
@@ -109,25 +126,33 @@ def delete(
     longer exist. Refused while a member holds one of the queues.
     """
     chosen = [queue_place(name) for name in queues]
+    unanswered: list[str] = []
     if not dry_run:
         confirm(f"Delete the offsets of {group} on {topic}?", yes=yes)
 
     async def question(admin: AdminClient) -> dict[MessageQueue, int]:
         if dry_run:
-            return await admin.groups.committed_offsets(group, topic, chosen)
-        return await admin.groups.delete_offsets(group, topic, chosen)
+            found = await admin.groups.committed_offsets(group, topic, chosen)
+            unanswered.extend(found.unanswered)
+            return found
+        removed = await admin.groups.delete_offsets(group, topic, chosen)
+        if not removed:
+            await admin.groups.describe(group)  # One that does not exist is worth a word.
+        return removed
 
     removed = [
         {"broker": queue.broker_name, "queue": queue.queue_id, "offset": committed}
         for queue, committed in target.administer(question).items()
     ]
     verb = "would be deleted" if dry_run else "deleted"
+    remark_unanswered(unanswered)
     _print(
         group,
         topic,
         removed,
         {"offset": "offset"},
         verb,
+        unanswered=unanswered,
         dry_run=dry_run,
         as_json=as_json,
         wide=wide,
@@ -144,9 +169,11 @@ def _print(
     dry_run: bool,
     as_json: bool,
     wide: bool,
+    unanswered: Sequence[str] = (),
 ) -> None:
     if as_json:
-        print_json({"group": group, "topic": topic, "changed": not dry_run, "queues": queues})
+        document = {"group": group, "topic": topic, "changed": not dry_run, "queues": queues}
+        print_json({**document, "unanswered": list(unanswered)})
         return
     if not queues:
         remark(f"group {group} has no offsets on {topic}")

@@ -277,8 +277,9 @@ async def _send_all(
                     handles.append([])
                     tasks.create_task(send(batch, read_bytes, handles[-1]), name="send")
     except BaseException:
-        sent = counted(meter.messages, "message")
-        remark(f"sent {sent} to {creation.topic} before that", always=True)
+        if meter.messages:
+            sent = counted(meter.messages, "message")
+            remark(f"sent {sent} to {creation.topic} before that", always=True)
         raise
 
 

@@ -233,6 +233,7 @@ def _print_list(found: WaitingMessages, *, wide: bool) -> None:
             ]
             for each in found.messages
         ],
+        times="due",
         droppable=("level", "bytes", "broker", "tag", "keys"),
         wide=wide,
     )

@@ -11,7 +11,7 @@ import click
 from aerobee.cli.completion import topic_names
 from aerobee.cli.moments import timestamp_text
 from aerobee.cli.options import confirm, json_option, settings_option, wide_option, yes_option
-from aerobee.cli.output import counted, print_documents, print_json, say
+from aerobee.cli.output import counted, print_documents, print_json, remark_unanswered, say
 from aerobee.cli.target import Target, target_options
 from aerobee.runtime.topic_attributes import MESSAGE_TYPE
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from aerobee import (
         AdminClient,
+        AnswerList,
         MessageQueue,
         Permission,
         QueueBounds,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
         TopicDescription,
         TopicQueue,
     )
+
+    _Count = tuple[int | None, tuple[str, ...]]
 
 COUNTED_TOPICS_MAX = 100
 COUNTED_QUEUES_MAX = 5_000
@@ -128,19 +131,30 @@ def list_topics(
     --all adds topics that brokers make: retry topics, dead-letter topics and system topics.
     """
 
-    async def question(admin: AdminClient) -> tuple[list[Topic], dict[str, int | None]]:
+    async def question(admin: AdminClient) -> tuple[AnswerList[Topic], dict[str, _Count]]:
         listed = await admin.topics.list(with_own=with_own)
         queues = sum(each.queues for each in listed)
         is_cheap = len(listed) <= COUNTED_TOPICS_MAX and queues <= COUNTED_QUEUES_MAX
         if not (is_cheap if is_counted is None else is_counted):
             return listed, {}
-        return listed, await _message_counts(admin, [each.name for each in listed])
+        counts = await _message_counts(admin, listed)
+        for each in listed:
+            if listed.unanswered and not each.revision:
+                counts[each.name] = None, listed.unanswered
+        return listed, counts
 
     listed, counts = target.administer(question)
     topics = [_config(each) for each in listed]
     for each in topics:
         if counts:
-            each["messages"] = counts[each["topic"]]
+            each["messages"], silent = counts[each["topic"]]
+            each["unanswered"] = list(silent)
+        elif not each["revision"]:
+            # Brokers made it themselves; one that does not answer may have more of it.
+            each["unanswered"] = list(listed.unanswered)
+    remark_unanswered(
+        sorted({*listed.unanswered, *(name for _, names in counts.values() for name in names)})
+    )
     if as_json:
         print_json(topics)
         return
@@ -174,13 +188,14 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
 
     async def question(
         admin: AdminClient,
-    ) -> tuple[TopicDescription, dict[MessageQueue, QueueBounds]]:
+    ) -> tuple[TopicDescription, dict[MessageQueue, QueueBounds], tuple[str, ...]]:
         described = await admin.topics.describe(name)
         # A queue whose broker is away is shown without its offsets.
-        alive = [each.queue for each in described.queues if each.address is not None]
-        return described, await admin.offsets.bounds(alive)
+        queues = [each.queue for each in described.queues]
+        return described, *await admin.offsets.bounds_by_broker(queues)
 
-    described, bounds = target.administer(question)
+    described, bounds, unanswered = target.administer(question)
+    remark_unanswered(unanswered)
     permission = _permission(described.permission)
     queues = [_queue(each, bounds.get(each.queue)) for each in described.queues]
     if as_json:
@@ -191,9 +206,11 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
                 "ordered": described.ordered,
                 "attributes": described.attributes,
                 "queues": queues,
+                "unanswered": list(unanswered),
             }
         )
         return
+    count = sum(found.count for found in bounds.values())
     print_documents(
         queues,
         {
@@ -207,10 +224,11 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
             ),
             "last stored": lambda queue: timestamp_text(queue["lastStoredMs"] or 0),
         },
+        times="last stored",
         droppable=("address", "broker"),
         wide=wide,
-        title=f"{name}: {permission}, "
-        f"{counted(sum(found.count for found in bounds.values()), 'message')}",
+        title=f"{name}: {permission}, {'at least ' if unanswered else ''}"
+        f"{counted(count, 'message')}",
     )
 
 
@@ -274,21 +292,23 @@ def delete(target: Target, name: str, yes: bool, as_json: bool) -> None:
     say(f"deleted topic {name}")
 
 
-async def _message_counts(admin: AdminClient, names: Sequence[str]) -> dict[str, int | None]:
-    """Messages that each topic's queues hold; None where a part of them is not known."""
+async def _message_counts(admin: AdminClient, topics: Sequence[Topic]) -> dict[str, _Count]:
+    """Of each topic: the messages that its queues hold, None if a part of them is not known, and
+    the broker groups that did not answer."""
     from aerobee.runtime.errors import AerobeeError
 
-    async def count(name: str) -> int | None:
+    async def count(topic: Topic) -> _Count:
         try:
             async with asyncio.timeout(COUNT_TIMEOUT_S):
-                described = await admin.topics.describe(name)
-                found = await admin.offsets.bounds([each.queue for each in described.queues])
+                described = await admin.topics.describe(topic.name)
+                queues = [each.queue for each in described.queues]
+                found, unanswered = await admin.offsets.bounds_by_broker(queues)
         except (AerobeeError, TimeoutError):
-            return None
-        return sum(each.count for each in found.values())
+            return None, tuple(topic.queues_by_broker)
+        return (None if unanswered else sum(each.count for each in found.values())), unanswered
 
-    counts = await asyncio.gather(*(count(name) for name in names))
-    return dict(zip(names, counts, strict=True))
+    counts = await asyncio.gather(*(count(each) for each in topics))
+    return {each.name: found for each, found in zip(topics, counts, strict=True)}
 
 
 def _spread(topic: Topic) -> str:

@@ -228,6 +228,7 @@ def _print_list(found: OpenTransactions, *, wide: bool) -> None:
             ]
             for each in found.transactions
         ],
+        times="begun",
         droppable=("bytes", "group", "broker", "checks"),
         wide=wide,
     )

@@ -136,7 +136,7 @@ def _metrics_port(_: click.Context, __: click.Parameter, text: str | None) -> in
     type=int,
     default=planning.ETCD_PORT,
     show_default=True,
-    help="etcd's client port; its peer port is 1 higher.",
+    help="etcd's port.",
 )
 @click.option(
     "--flush",
@@ -392,7 +392,7 @@ def _free_where_not_given(chosen: Ports, *, brokers: int, replicas: int) -> Port
     if given("nameserver_port"):
         found = replace(found, nameserver=chosen.nameserver)
     if given("etcd_port"):
-        found = replace(found, etcd_client=chosen.etcd_client, etcd_peer=chosen.etcd_peer)
+        found = replace(found, etcd_client=chosen.etcd_client)
     return replace(found, brokers=chosen.brokers) if given("broker_port") else found
 
 

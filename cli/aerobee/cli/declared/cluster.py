@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, cast
 
 from aerobee import AdminClient, BackOff, Group, GroupRetry, MessageQueue, Permission, Policy, Topic
@@ -22,7 +22,7 @@ from aerobee.cli.declared.plan import (
     Wish,
 )
 from aerobee.cli.failures import Failure
-from aerobee.runtime.errors import GroupNotFound
+from aerobee.runtime.errors import GroupNotFound, NoBrokerAvailable
 from aerobee.runtime.names import is_retry_topic, is_system_topic
 from aerobee.runtime.topic_attributes import MESSAGE_TYPE, topic_type
 from aerobee.store_format.retry_records import RETRIES_MAX
@@ -68,6 +68,7 @@ class DeclaredCluster:
         if not topics:
             return {}
         groups = await self._admin.groups.describe_all(with_own=True)
+        _check_whole(groups.unanswered)
         found = {}
         for topic in topics:
             readers = [lags for each in groups if (lags := _lags(each, topic)) is not None]
@@ -94,9 +95,11 @@ class DeclaredCluster:
 
     async def _group(self, name: str) -> Fields:
         try:
-            known = (await self._admin.groups.describe(name)).retry
+            described = await self._admin.groups.describe(name)
         except GroupNotFound:
             return _DEFAULTS
+        _check_whole(described.unanswered)
+        known = described.retry
         brokers = (await self._admin.cluster()).brokers
         masters = {each.broker_name for each in brokers if each.is_master} | known.keys()
         by_broker = {
@@ -231,6 +234,15 @@ def _retry(settings: GroupRetry) -> Fields:
         fields |= {"initialMs": told.initial_ms, "longestMs": told.max_ms}
         fields["multiplier"] = told.multiplier
     return fields
+
+
+def _check_whole(unanswered: Sequence[str]) -> None:
+    """Raises NoBrokerAvailable if a plan would be made from a part of what there is."""
+    if unanswered:
+        raise NoBrokerAvailable(
+            f"{', '.join(unanswered)} does not answer, so what there is now is not known, and "
+            "nothing was changed; see `aerobee cluster show`"
+        )
 
 
 def _common(field: str, by_broker: Mapping[str, Fields]) -> Value:

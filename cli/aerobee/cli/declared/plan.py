@@ -103,16 +103,27 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Drift:
+    """What the cluster has more of than the file says, and cannot lose: told, and no reason to
+    leave the rest of the file undone."""
+
+    key: Key
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Nothing of it is done if anything is refused."""
 
     steps: tuple[Step, ...]
     refused: tuple[Refusal, ...]
     unchanged: int
+    """How many things have all that the file says, or more."""
+    drift: tuple[Drift, ...] = ()
 
     @property
     def differs(self) -> bool:
-        return bool(self.steps or self.refused)
+        return bool(self.steps or self.refused or self.drift)
 
 
 def to_remove(wish: Wish, state: State) -> list[Key]:
@@ -146,10 +157,15 @@ def plan(
     """
     steps: list[Step] = []
     refused: list[Refusal] = []
+    drift: list[Drift] = []
     unchanged = 0
     for key in sorted(wish.things, key=lambda one: _turn(one, wish.things[one])):
-        why = _refusal(key, wish.things[key], state)
-        step = _step(key, wish.things[key], state.things.get(key))
+        wanted = wish.things[key]
+        if grown := _grown(key, wanted, state):
+            drift.append(Drift(key, grown))
+            wanted = {name: value for name, value in wanted.items() if name != QUEUES}
+        why = _refusal(key, wanted, state)
+        step = _step(key, wanted, state.things.get(key))
         if why is not None:
             refused.append(Refusal(key, why))
         elif step is not None:
@@ -167,7 +183,7 @@ def plan(
             )
         else:
             steps.append(Step(Action.DELETE, key))
-    return Plan(tuple(steps), tuple(refused), unchanged)
+    return Plan(tuple(steps), tuple(refused), unchanged, tuple(drift))
 
 
 def _turn(key: Key, wanted: Fields) -> tuple[int, bool, Key]:
@@ -186,6 +202,17 @@ def _step(key: Key, wanted: Fields, have: Fields | None) -> Step | None:
     return Step(Action.CHANGE, key, changes, wanted) if changes else None
 
 
+def _grown(key: Key, wanted: Fields, state: State) -> str:
+    """What to say of a topic with more queues than it should have; empty: it has not."""
+    queues, wished = state.things.get(key, {}).get(QUEUES), wanted.get(QUEUES)
+    if isinstance(queues, int) and isinstance(wished, int) and wished < queues:
+        return (
+            f"it has {queues} queues, and the file says {wished}; queues are never taken away, so "
+            f"write queues: {queues}"
+        )
+    return ""
+
+
 def _refusal(key: Key, wanted: Fields, state: State) -> str | None:
     if key.user is not None and key.user not in state.users:
         return (
@@ -195,9 +222,6 @@ def _refusal(key: Key, wanted: Fields, state: State) -> str | None:
     have = state.things.get(key)
     if key.kind is not Kind.TOPIC or have is None:
         return None
-    queues, wished = have.get(QUEUES), wanted.get(QUEUES)
-    if isinstance(queues, int) and isinstance(wished, int) and wished < queues:
-        return f"it has {queues} queues, which can grow but not shrink to {wished}"
     if TYPE in wanted and wanted[TYPE] != have.get(TYPE):
         return (
             f"its type is {have.get(TYPE)}, not {wanted[TYPE]}, and its messages stay as they are; "

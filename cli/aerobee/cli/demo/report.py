@@ -54,7 +54,7 @@ class Outcome:
     paces: Sequence[Pace]
     holdings: Sequence[Holding]
     """Before the consumers were stopped."""
-    lag_after_close: dict[str, int]
+    lag_after_close: dict[str, int | None]
     """By group, after the remaining consumers had committed and left."""
     killed: str
     commit_interval_ms: int
@@ -71,7 +71,7 @@ class Outcome:
     def is_proven(self) -> bool:
         return (
             all(verdict.is_proven for verdict in self.verdicts.values())
-            and not any(self.lag_after_close.values())
+            and not any(lag != 0 for lag in self.lag_after_close.values())
             and self.refunded.is_proven
             and (self.booked is None or self.booked.is_proven)
         )
@@ -134,13 +134,13 @@ def event_lines(outcome: Outcome) -> list[str]:
     return lines
 
 
-def verdict_lines(group: str, verdict: Verdict, lag: int, outcome: Outcome) -> list[str]:
+def verdict_lines(group: str, verdict: Verdict, lag: int | None, outcome: Outcome) -> list[str]:
     """What one group saw, in sentences."""
     lines = [
         f"{group}: saw {verdict.seen:,} of {verdict.expected:,} flights in "
         f"{verdict.sightings:,} deliveries; missing {verdict.missing:,}, "
         f"not meant for it {verdict.unexpected:,}, altered {verdict.altered:,}; "
-        f"lag after closing {lag:,}"
+        f"lag after closing {'not known' if lag is None else f'{lag:,}'}"
     ]
     if verdict.missing:
         lines.append(f"  for example missing: {', '.join(verdict.missing_examples)}")

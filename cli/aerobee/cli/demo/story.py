@@ -260,7 +260,7 @@ async def _until_committed(
         states = [await admin.groups.describe(tally.group) for tally in tallies]
         for tally in tallies:
             tally.read_new()
-        if not any(state.lag for state in states) or stage.clock.monotonic_s() > deadline_s:
+        if all(state.lag == 0 for state in states) or stage.clock.monotonic_s() > deadline_s:
             return states
         await asyncio.sleep(LOOK_INTERVAL_S)
 
@@ -273,7 +273,7 @@ def _outcome(
     killing: Killing,
     refunded: Refunded,
     states: Sequence[Group],
-    lag_after_close: dict[str, int],
+    lag_after_close: dict[str, int | None],
 ) -> Outcome:
     settings = stage.settings
     sent = {flight.identity: checksum(flight.line) for flight in stage.flights}

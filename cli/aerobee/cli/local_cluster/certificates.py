@@ -1,6 +1,7 @@
-"""An authority that lives for one run of a local cluster, and what it signs.
+"""Two authorities that live for one run of a local cluster, and what they sign: one for nodes and
+clients, one for etcd.
 
-Its own key is never written: nobody can sign anything with it later.
+Their own keys are never written: nobody can sign anything with them later.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from aerobee.cli.failures import EnvironmentFailure
-from aerobee.cli.local_cluster.plan import HOST, LocalTls
+from aerobee.cli.local_cluster.plan import HOST, EtcdTls, LocalTls
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.private_files import make_private_folder
 
@@ -43,7 +44,7 @@ def make_certificates(
     Raises:
         EnvironmentFailure: the folder cannot be written.
     """
-    authority = _Authority(datetime.fromtimestamp(clock.now_ms() / 1_000, UTC))
+    authority = _Authority("Aerobee, one local cluster", clock)
     # Nodes call each other, so theirs is for both ends.
     both = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
     node, node_key = authority.issue("node", [*_hosts(hosts), *nodes], both)
@@ -56,23 +57,46 @@ def make_certificates(
         tls.client_certificate: client,
         tls.client_key: client_key,
     }
+    _write_all(tls.folder, written)
+
+
+def make_etcd_certificates(tls: EtcdTls, clock: Clock) -> None:
+    """Write them all anew. Raises EnvironmentFailure as `make_certificates`."""
+    authority = _Authority("Aerobee, the etcd of one local cluster", clock)
+    # etcd calls itself, to serve JSON.
+    both = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+    etcd, etcd_key = authority.issue("etcd", _hosts(()), both)
+    client, client_key = authority.issue("nameserver", ["nameserver"], both[1:])
+    _write_all(
+        tls.folder,
+        {
+            tls.ca: authority.certificate,
+            tls.certificate: etcd,
+            tls.key: etcd_key,
+            tls.client_certificate: client,
+            tls.client_key: client_key,
+        },
+    )
+
+
+def _write_all(folder: Path, written: Mapping[Path, bytes]) -> None:
     try:
-        make_private_folder(tls.folder)
+        make_private_folder(folder)
         for path, content in written.items():
             _write(path, content)
     except OSError as error:
         raise EnvironmentFailure(
-            f"cannot write certificates to {tls.folder}: {error.strerror}; choose another --data"
+            f"cannot write certificates to {folder}: {error.strerror}; choose another --data"
         ) from error
 
 
 class _Authority:
     """Signs what begins at one moment."""
 
-    def __init__(self, now: datetime) -> None:
-        self._begin = now - _BEGUN_BEFORE
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._begin = datetime.fromtimestamp(clock.now_ms() / 1_000, UTC) - _BEGUN_BEFORE
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _named("Aerobee, one local cluster")
+        self._name = _named(name)
         built = self._builder(self._name, self._key)
         built = built.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         self.certificate = self._signed(built, is_authority=True)

@@ -45,6 +45,8 @@ class ChildSpec:
     restart_backoff: Backoff = RESTART_BACKOFF
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to this process's own environment."""
+    folder: Path | None = None
+    """Where it runs; None: where this process does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +110,10 @@ class Child:
         while True:
             started_s = self._clock.monotonic_s()
             process = self._process = await spawn_tied(
-                self.spec.argv, log=self.spec.log, environment=self.spec.environment
+                self.spec.argv,
+                log=self.spec.log,
+                environment=self.spec.environment,
+                folder=self.spec.folder,
             )
             on_started(self)
             return_code = await process.wait()
@@ -191,12 +196,17 @@ def _describe(return_code: int) -> str:
 
 
 async def spawn_tied(
-    argv: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+    argv: Sequence[str],
+    *,
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> asyncio.subprocess.Process:
     """Run `argv` (an absolute path first) with its output appended to `log`.
 
     It gets a session of its own, so that Ctrl-C reaches only this process, which then ends its
-    children in the order it wants; `environment` is added to this process's own.
+    children in the order it wants; `environment` is added to this process's own. It runs in
+    `folder`, or where this process does.
     """
     with opened_log(log) as output:
         return await asyncio.create_subprocess_exec(
@@ -209,6 +219,7 @@ async def spawn_tied(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            cwd=folder,
             env={**os.environ, **(environment or {})},
             start_new_session=True,
         )

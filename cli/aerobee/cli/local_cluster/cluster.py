@@ -102,8 +102,12 @@ async def running_cluster(
     with locked_folder(plan.data):
         check_free(plan.ports)
         if plan.is_encrypted:
-            from aerobee.cli.local_cluster.certificates import make_certificates
+            from aerobee.cli.local_cluster.certificates import (
+                make_certificates,
+                make_etcd_certificates,
+            )
 
+            make_etcd_certificates(plan.etcd_tls, clock)
             make_certificates(
                 plan.tls,
                 clock,

@@ -46,11 +46,11 @@ def locked_folder(folder: Path) -> Iterator[Path]:
 def _open_lock(folder: Path) -> int:
     try:
         make_private_folder(folder)
-        for name in ("etcd", "brokers", "logs"):
+        for name in ("etcd", "etcd-peer", "brokers", "logs"):
             # etcd insists on a folder that only its owner can read.
             make_private_folder(folder / name)
         # The folder itself may be one that others have work in, as a home is.
-        for name in ("etcd", "brokers", "logs", "access", "audit-log", "tls"):
+        for name in ("etcd", "etcd-peer", "brokers", "logs", "access", "audit-log", "tls"):
             close_to_others(folder / name)
         return os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

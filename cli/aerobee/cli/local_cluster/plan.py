@@ -35,7 +35,6 @@ class Ports:
 
     nameserver: int
     etcd_client: int
-    etcd_peer: int
     brokers: tuple[tuple[int, ...], ...]
     """By broker group, one for each replica."""
     outside: tuple[int, ...] = ()
@@ -49,7 +48,6 @@ class Ports:
         return {
             **services,
             "etcd": self.etcd_client,
-            "etcd's peer port": self.etcd_peer,
             **{
                 f"{name} for clients outside": port
                 for name, port in zip(services, self.outside, strict=False)
@@ -110,6 +108,36 @@ class LocalTls:
     @property
     def client_key(self) -> Path:
         return self.folder / "client.key"
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdTls:
+    """The same for etcd, whose authority signs nothing else: no certificate of a node or a client
+    opens it."""
+
+    folder: Path
+
+    @property
+    def ca(self) -> Path:
+        return self.folder / "etcd-ca.crt"
+
+    @property
+    def certificate(self) -> Path:
+        """Of etcd."""
+        return self.folder / "etcd.crt"
+
+    @property
+    def key(self) -> Path:
+        return self.folder / "etcd.key"
+
+    @property
+    def client_certificate(self) -> Path:
+        """Of the nameserver."""
+        return self.folder / "etcd-client.crt"
+
+    @property
+    def client_key(self) -> Path:
+        return self.folder / "etcd-client.key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +222,16 @@ class ClusterPlan:
         """Where certificates are, if it is encrypted."""
         return LocalTls(self.data / "tls")
 
+    @property
+    def etcd_tls(self) -> EtcdTls:
+        return EtcdTls(self.data / "tls")
+
+    @property
+    def etcd_peer_folder(self) -> Path:
+        """Where etcd listens for members that it does not have, on a socket that only its owner
+        can reach."""
+        return self.data / "etcd-peer"
+
     def node_uris(self) -> list[str]:
         """What the nodes' certificate names: they share one."""
         brokers = [
@@ -248,7 +286,7 @@ def default_ports(
     metrics_first: int | None = None,
 ) -> Ports:
     """The documented ports: the first broker's and every tenth after it, further replicas' right
-    after each, etcd's and the next."""
+    after each, and etcd's."""
     groups = tuple(
         tuple(broker_first + BROKER_PORT_STEP * group + number for number in range(replicas))
         for group in range(brokers)
@@ -258,7 +296,6 @@ def default_ports(
     return Ports(
         nameserver=nameserver,
         etcd_client=etcd,
-        etcd_peer=etcd + 1,
         brokers=groups,
         outside=outside if with_outside else (),
         metrics=() if metrics_first is None else tuple(metrics_first + each for each in services),

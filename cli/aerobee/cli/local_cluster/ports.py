@@ -45,13 +45,12 @@ def free_ports(
     Raises:
         EnvironmentFailure: there are none.
     """
-    nameserver, etcd_client, etcd_peer, *rest = free_numbers(
-        brokers * replicas + 3, chance=chance, taken=taken
+    nameserver, etcd_client, *rest = free_numbers(
+        brokers * replicas + 2, chance=chance, taken=taken
     )
     return Ports(
         nameserver=nameserver,
         etcd_client=etcd_client,
-        etcd_peer=etcd_peer,
         brokers=tuple(
             tuple(rest[first : first + replicas]) for first in range(0, len(rest), replicas)
         ),

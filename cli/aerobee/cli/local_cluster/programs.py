@@ -8,13 +8,18 @@ from pathlib import Path
 
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.local_cluster.child import ChildSpec
-from aerobee.cli.local_cluster.plan import HOST, ClusterPlan, Replica
+from aerobee.cli.local_cluster.plan import ClusterPlan, Replica
 
 BROKER_STOP_TIMEOUT_S = 30.0
 NAMESERVER_STOP_TIMEOUT_S = 10.0
 ETCD_STOP_TIMEOUT_S = 10.0
 REGISTRATION_LEASE_MS = 3_000
 """Shorter than in a network: a killed broker's successor waits this long for its place."""
+
+
+_PEER = "unix://peer:0"
+"""A socket of this name, below the folder where etcd runs: it takes no path. Nobody connects to it,
+but a port would let every user of the machine write to etcd as another member."""
 
 
 def etcd_binary() -> Path:
@@ -38,18 +43,17 @@ def etcd_child(plan: ClusterPlan) -> ChildSpec:
     """A single-member etcd."""
     scheme = "https" if plan.is_encrypted else "http"
     client = f"{scheme}://{plan.etcd_address}"
-    peer = f"{scheme}://{HOST}:{plan.ports.etcd_peer}"
     return ChildSpec(
         name="etcd",
         argv=(
             str(etcd_binary()),
             "--name=local",
-            f"--data-dir={plan.data / 'etcd'}",
+            f"--data-dir={(plan.data / 'etcd').resolve()}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
-            f"--listen-peer-urls={peer}",
-            f"--initial-advertise-peer-urls={peer}",
-            f"--initial-cluster=local={peer}",
+            f"--listen-peer-urls={_PEER}",
+            f"--initial-advertise-peer-urls={_PEER}",
+            f"--initial-cluster=local={_PEER}",
             # One member elects itself: no need to wait the default second for others.
             "--heartbeat-interval=20",
             "--election-timeout=200",
@@ -60,6 +64,7 @@ def etcd_child(plan: ClusterPlan) -> ChildSpec:
         ),
         log=plan.logs / "etcd.log",
         stop_timeout_s=ETCD_STOP_TIMEOUT_S,
+        folder=plan.etcd_peer_folder,
     )
 
 
@@ -157,11 +162,11 @@ def _tls(plan: ClusterPlan) -> list[tuple[str, str]]:
 def _tls_of_etcd(plan: ClusterPlan) -> list[tuple[str, str]]:
     if not plan.is_encrypted:
         return []
-    tls = plan.tls
+    tls = plan.etcd_tls
     return [
         ("--etcd-tls-ca", str(tls.ca)),
-        ("--etcd-tls-certificate", str(tls.certificate)),
-        ("--etcd-tls-key", str(tls.key)),
+        ("--etcd-tls-certificate", str(tls.client_certificate)),
+        ("--etcd-tls-key", str(tls.client_key)),
     ]
 
 
@@ -169,16 +174,12 @@ def _etcd_tls(plan: ClusterPlan) -> list[str]:
     """etcd's own flags: it admits nobody without a certificate."""
     if not plan.is_encrypted:
         return []
-    tls = plan.tls
+    tls = plan.etcd_tls
     return [
-        f"--cert-file={tls.certificate}",
-        f"--key-file={tls.key}",
-        f"--trusted-ca-file={tls.ca}",
+        f"--cert-file={tls.certificate.resolve()}",
+        f"--key-file={tls.key.resolve()}",
+        f"--trusted-ca-file={tls.ca.resolve()}",
         "--client-cert-auth",
-        f"--peer-cert-file={tls.certificate}",
-        f"--peer-key-file={tls.key}",
-        f"--peer-trusted-ca-file={tls.ca}",
-        "--peer-client-cert-auth",
     ]
 
 

@@ -20,6 +20,9 @@
 {{- if lt $replicas $least -}}
 {{- fail (printf "group %s has %d replicas and would take no message, because broker.config.replication.min_insync_replicas is %d: set more replicas, or lower it" $group.name $replicas $least) -}}
 {{- end -}}
+{{- if and (eq $replicas $least) (gt $least 1) (not $.Values.broker.writesMayPause) -}}
+{{- fail (printf "group %s has %d replicas, and broker.config.replication.min_insync_replicas is %d: each drain and each update would stop its writes until the pod is back; set more replicas, or broker.writesMayPause to accept that" $group.name $replicas $least) -}}
+{{- end -}}
 {{- if eq $.Values.outside.type "nodePort" -}}
 {{- $port := include "aerobee.nodePortTens" (list $ $group) -}}
 {{- if has $port $ports -}}
@@ -49,6 +52,11 @@
 {{- end -}}
 {{- if and .Values.apply.enabled (not .Values.apply.file) -}}
 {{- fail "apply.enabled needs a file: --set-file apply.file=cluster.yaml" -}}
+{{- end -}}
+{{- with .Values.monitoring.prometheusRule -}}
+{{- if and .enabled (or (not .runbookBase) (contains "aerobee.example" .runbookBase)) -}}
+{{- fail "every alert would link to a page that does not exist: set monitoring.prometheusRule.runbookBase to where your team reads docs/operations/alerts.md" -}}
+{{- end -}}
 {{- end -}}
 {{- if and .Values.priorityClass.create (not .Values.priorityClass.name) -}}
 {{- fail "priorityClass.create needs priorityClass.name" -}}

@@ -6,7 +6,7 @@ that they send to its topic.
     3  who sent another message of a transaction to the topic
 
 A client's topics outlive its stream for a while: some open another one and send their settings
-minutes later. Nothing here is stored.
+minutes later. Nothing here is stored. Clients are known by their keys (`table.client_key`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ TRIES_MAX: Final = 8
 
 class CommandStream(Protocol):
     """On which a client takes commands."""
+
+    @property
+    def may_send(self) -> Callable[[str], bool]:
+        """Whether its user may send to a topic now. Only then may it see the topic's messages."""
+        ...
 
     def offer(self, command: service_pb2.TelemetryCommand) -> bool:
         """Whether it accepts one now. Does not wait."""
@@ -68,58 +73,58 @@ class ProducerTable:
 
     # ---------------------------------------------------------------------- what clients do
 
-    def stream_began(self, client_id: str, stream: CommandStream) -> None:
+    def stream_began(self, client: str, stream: CommandStream) -> None:
         """The stream on which it accepts commands from now on."""
-        self._streams[client_id] = stream
-        if client_id not in self._here:
-            producer = self._here[client_id] = self._away.pop(client_id, _Producer())
-            self._enter(client_id, producer)
+        self._streams[client] = stream
+        if client not in self._here:
+            producer = self._here[client] = self._away.pop(client, _Producer())
+            self._enter(client, producer)
 
-    def stream_ended(self, client_id: str, stream: CommandStream) -> None:
+    def stream_ended(self, client: str, stream: CommandStream) -> None:
         """Another stream may have replaced it."""
-        if self._streams.get(client_id) is not stream:
+        if self._streams.get(client) is not stream:
             return
-        del self._streams[client_id]
-        producer = self._here.pop(client_id)
-        self._leave(client_id, producer)
+        del self._streams[client]
+        producer = self._here.pop(client)
+        self._leave(client, producer)
         if producer.named or producer.shown:
-            self._put_away(client_id, producer)
+            self._put_away(client, producer)
 
     def told(
-        self, client_id: str, topics: Mapping[str, v2.Resource], *, needs_plain_body: bool
+        self, client: str, topics: Mapping[str, v2.Resource], *, needs_plain_body: bool
     ) -> None:
         """Its settings, which replace its earlier ones. A consumer names no topics."""
-        producer = self._here.get(client_id)
+        producer = self._here.get(client)
         if producer is None:
             return  # its stream has just ended
-        self._leave(client_id, producer)
+        self._leave(client, producer)
         producer.needs_plain_body = needs_plain_body
         producer.named = dict(list(topics.items())[:TOPICS_MAX])
-        self._enter(client_id, producer)
+        self._enter(client, producer)
 
-    def sent(self, client_id: str, topic: str, resource: v2.Resource, message_id: str) -> None:
+    def sent(self, client: str, topic: str, resource: v2.Resource, message_id: str) -> None:
         """It sent a message of a transaction."""
-        self._senders[topic, message_id] = client_id
+        self._senders[topic, message_id] = client
         if len(self._senders) > SENDERS_MAX:
             self._senders.popitem(last=False)
-        producer = self._here.get(client_id) or self._away.get(client_id)
+        producer = self._here.get(client) or self._away.get(client)
         if producer is None:
             producer = _Producer()
-            self._put_away(client_id, producer)
+            self._put_away(client, producer)
         if topic in producer.shown or len(producer.shown) >= TOPICS_MAX:
             return
         kept = v2.Resource()
         kept.CopyFrom(resource)
         producer.shown[topic] = kept
-        if client_id in self._here:
-            self._enter(client_id, producer)
+        if client in self._here:
+            self._enter(client, producer)
 
-    def left(self, client_id: str) -> None:
+    def left(self, client: str) -> None:
         """It terminated."""
-        self._away.pop(client_id, None)
-        producer = self._here.get(client_id)
+        self._away.pop(client, None)
+        producer = self._here.get(client)
         if producer is not None:
-            self._leave(client_id, producer)
+            self._leave(client, producer)
             producer.named, producer.shown = {}, {}
 
     # ---------------------------------------------------------------------- asking
@@ -131,12 +136,14 @@ class ProducerTable:
 
     def ask(self, topic: str, transaction_id: str, make: MakeCommand) -> bool:
         """Whether a client accepts the command. Does not wait."""
-        for tries, client_id in enumerate(self._candidates(topic, transaction_id)):
+        for tries, client in enumerate(self._candidates(topic, transaction_id)):
             if tries == TRIES_MAX:
                 return False
-            producer = self._here[client_id]
+            if not self._streams[client].may_send(topic):
+                continue
+            producer = self._here[client]
             resource = producer.named.get(topic) or producer.shown[topic]
-            if self._streams[client_id].offer(make(resource, producer.needs_plain_body)):
+            if self._streams[client].offer(make(resource, producer.needs_plain_body)):
                 return True
         return False
 
@@ -149,26 +156,26 @@ class ProducerTable:
 
     # ---------------------------------------------------------------------- inside
 
-    def _enter(self, client_id: str, producer: _Producer) -> None:
+    def _enter(self, client: str, producer: _Producer) -> None:
         for turns, topics in ((self._named, producer.named), (self._shown, producer.shown)):
             for topic in topics:
                 if topic not in turns:
                     turns[topic] = OrderedDict()
                     self.on_topics()
-                turns[topic][client_id] = None
+                turns[topic][client] = None
 
-    def _leave(self, client_id: str, producer: _Producer) -> None:
+    def _leave(self, client: str, producer: _Producer) -> None:
         for turns, topics in ((self._named, producer.named), (self._shown, producer.shown)):
             for topic in topics:
                 clients = turns[topic]
-                clients.pop(client_id, None)
+                clients.pop(client, None)
                 if not clients:
                     del turns[topic]
                     self.on_topics()
 
-    def _put_away(self, client_id: str, producer: _Producer) -> None:
-        self._away[client_id] = producer
-        self._away.move_to_end(client_id)
+    def _put_away(self, client: str, producer: _Producer) -> None:
+        self._away[client] = producer
+        self._away.move_to_end(client)
         if len(self._away) > AWAY_MAX:
             self._away.popitem(last=False)
 
@@ -177,6 +184,6 @@ def _in_turn(clients: OrderedDict[str, None] | None) -> Iterator[str]:
     if clients is None:
         return
     for _ in range(min(len(clients), TRIES_MAX)):
-        client_id = next(iter(clients))
-        clients.move_to_end(client_id)
-        yield client_id
+        client = next(iter(clients))
+        clients.move_to_end(client)
+        yield client

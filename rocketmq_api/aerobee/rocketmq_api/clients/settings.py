@@ -7,7 +7,8 @@ rest with what they sent. The backoff must never be left out: most clients hang 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -76,7 +77,7 @@ class Registration:
     group: str = ""
     """A consumer's; empty for producers."""
     subscriptions: Mapping[str, Wish] = field(default_factory=dict)
-    """A consumer's topics, and its filters. Polls repeat them."""
+    """A consumer's topics, and its filters as far as they can be read. Polls repeat them."""
 
 
 def registration_of(
@@ -107,11 +108,19 @@ def registration_of(
     return Registration(
         kind or v2.SIMPLE_CONSUMER,
         group=stored_group(subscription.group, caller_namespace),
-        subscriptions={
-            stored_topic(each.topic, caller_namespace): wish_of(each.expression, expressions)
-            for each in subscription.subscriptions
-        },
+        subscriptions=dict(_wishes_of(subscription, expressions, caller_namespace)),
     )
+
+
+def _wishes_of(
+    subscription: v2.Subscription, expressions: CompiledExpressions, caller_namespace: str
+) -> Iterator[tuple[str, Wish]]:
+    for each in subscription.subscriptions:
+        topic = stored_topic(each.topic, caller_namespace)
+        # A client that is refused here tells its application nothing but that it did not start. Its
+        # polls are refused with the code.
+        with suppress(Refused):
+            yield topic, wish_of(each.expression, expressions)
 
 
 def answered(

@@ -1,4 +1,4 @@
-"""The official clients known to a node, by client id.
+"""The official clients known to a node, by user and client id.
 
 Every call says something about its client, including calls that another node passed on. Nothing
 here is stored: a node that restarts, or becomes master, hears of all living clients within a
@@ -6,8 +6,8 @@ minute.
 
 Owns: which clients there are, which of them are in a group, and how long a message stays with its
 client. Invariants: a living client is never taken for gone because this node has not heard of it
-yet, or because the wall clock was set; the number of clients and what is kept about each are
-bounded.
+yet, or because the wall clock was set; two users with one client id are two clients, and neither
+moves or hides the other's; the number of clients and what is kept about each are bounded.
 """
 
 from __future__ import annotations
@@ -37,6 +37,13 @@ _TELL_S: Final = 10
 
 Subscriptions = Mapping[str, tuple[str, ...] | str | None]
 """What is wanted from each topic: one of some tags, what an SQL expression is true for, or all."""
+
+
+def client_key(user: str, client_id: str) -> str:
+    """The key of a client in all tables: clients choose their ids, and nothing stops two users from
+    choosing the same. Without access control, everyone that uses an id is that client."""
+    # No user's name contains a slash.
+    return f"{user}/{client_id}" if user else client_id
 
 
 @dataclass(slots=True)
@@ -70,6 +77,12 @@ class Client:
     """It terminated, so late answers do not bring it back."""
     passed_to: dict[str, PassedTo] = field(default_factory=dict)
     """By broker name."""
+    user: str = ""
+    """Empty without access control."""
+
+    @property
+    def key(self) -> str:
+        return client_key(self.user, self.client_id)
 
     @property
     def title(self) -> str:
@@ -88,16 +101,18 @@ class ClientTable:
         *,
         rules: RenewalRules | None = None,
         clients_max: int = CLIENTS_MAX,
-        on_gone: Callable[[str], None] = lambda client_id: None,
+        on_gone: Callable[[str], None] = lambda client: None,
     ) -> None:
-        """`on_gone` is called with the id of each client that leaves before its time is over, which
+        """`on_gone` is called with the key of each client that leaves before its time is over. This
         makes `held_until_ms` of its messages earlier."""
         self._clock = clock
         self._rules = rules or RenewalRules()
         self._clients_max = clients_max
         self.on_gone = on_gone
         self._clients: dict[str, Client] = {}
-        """The one silent for longest comes first."""
+        """By key. The one silent for longest comes first."""
+        self._of_users: dict[str, dict[str, None]] = {}
+        """The keys of each user's clients, in the same order."""
         self._groups: dict[str, dict[str, None]] = {}
         self._streams: dict[str, object] = {}
         self._began_s = clock.monotonic_s()
@@ -111,10 +126,13 @@ class ClientTable:
 
     # ---------------------------------------------------------------------- what clients do
 
-    def heard(self, client_id: str, language: str, version: str, peer: str) -> Client:
+    def heard(
+        self, client_id: str, language: str, version: str, peer: str, user: str = ""
+    ) -> Client:
         """Any call."""
         now_s = self._clock.monotonic_s()
-        client = self._clients.get(client_id)
+        key = client_key(user, client_id)
+        client = self._clients.get(key)
         if client is None:
             self._make_room(now_s)
             client = Client(
@@ -123,15 +141,19 @@ class ClientTable:
                 version[:_WORD_LENGTH_MAX],
                 peer[:_WORD_LENGTH_MAX],
                 now_s,
+                user=user,
             )
-            self._clients[client_id] = client
+            self._clients[key] = client
+            self._of_users.setdefault(user, {})[key] = None
             return client
         if not client.has_left:
             client.gone_s = None
         if now_s - client.heard_s >= _HEARD_S_STEP:
             client.heard_s = now_s
             client.peer = peer[:_WORD_LENGTH_MAX]
-            self._clients[client_id] = self._clients.pop(client_id)
+            self._clients[key] = self._clients.pop(key)
+            mine = self._of_users[user]
+            mine[key] = mine.pop(key)
             self._expire(now_s)
         return client
 
@@ -160,26 +182,26 @@ class ClientTable:
         client.subscriptions = {}
         self._went(client)
 
-    def stream_began(self, client_id: str, stream: object) -> None:
+    def stream_began(self, key: str, stream: object) -> None:
         """The stream on which it accepts commands from now on."""
-        self._streams[client_id] = stream
+        self._streams[key] = stream
 
-    def stream_ended(self, client_id: str, stream: object, *, by_client: bool) -> None:
+    def stream_ended(self, key: str, stream: object, *, by_client: bool) -> None:
         """`by_client`: the client closed it, or its connection broke, as happens when a client is
         killed. Its next call brings it back."""
-        if self._streams.get(client_id) is not stream:
+        if self._streams.get(key) is not stream:
             return
-        del self._streams[client_id]
-        client = self._clients.get(client_id)
+        del self._streams[key]
+        client = self._clients.get(key)
         if by_client and client is not None:
             self._went(client)
 
     # ---------------------------------------------------------------------- who is known
 
-    def get(self, client_id: str) -> Client | None:
+    def get(self, key: str) -> Client | None:
         """None: it is not known any more, or not yet."""
         self._expire(self._clock.monotonic_s())
-        return self._clients.get(client_id)
+        return self._clients.get(key)
 
     def groups(self) -> list[str]:
         """Those that have members."""
@@ -191,12 +213,12 @@ class ClientTable:
         ]
 
     def members(self, group: str) -> list[Client]:
-        """By client id, without those that have left."""
+        """By key, without those that have left."""
         self._expire(self._clock.monotonic_s())
         found = (self._clients[each] for each in sorted(self._groups.get(group, ())))
         return [client for client in found if client.gone_s is None]
 
-    def held_until_ms(self, client_id: str, taken_ms: int) -> int:
+    def held_until_ms(self, key: str, taken_ms: int) -> int:
         """Until when, in Unix ms, a message stays with the client that took it, as far as is known
         now.
 
@@ -206,7 +228,7 @@ class ClientTable:
         # On the scale of `taken_ms`, but unaffected when that clock is set.
         offset_ms = self._clock.now_ms() - self._clock.monotonic_s() * 1_000
         began_ms = int(self._began_s * 1_000 + offset_ms)
-        client = self._clients.get(client_id)
+        client = self._clients.get(key)
         holder: Holder | None = None
         if client is not None:
             heard_ms = int(client.heard_s * 1_000 + offset_ms)
@@ -247,36 +269,43 @@ class ClientTable:
 
     def _went(self, client: Client) -> None:
         client.gone_s = self._clock.monotonic_s()
-        self.on_gone(client.client_id)
+        self.on_gone(client.key)
 
     def _join(self, client: Client, group: str) -> None:
         if client.group != group:
             self._leave_group(client)
             client.group = group
             if group:
-                self._groups.setdefault(group, {})[client.client_id] = None
+                self._groups.setdefault(group, {})[client.key] = None
 
     def _leave_group(self, client: Client) -> None:
         members = self._groups.get(client.group)
         if members is not None:
-            members.pop(client.client_id, None)
+            members.pop(client.key, None)
             if not members:
                 del self._groups[client.group]
 
     def _make_room(self, now_s: float) -> None:
         self._expire(now_s)
         if len(self._clients) >= self._clients_max:
-            self._forget(next(iter(self._clients)))
+            # Those who invent clients lose their own.
+            most = max(self._of_users.values(), key=len)
+            self._forget(next(iter(most)))
 
     def _expire(self, now_s: float) -> None:
         while self._clients:
-            client_id, client = next(iter(self._clients.items()))
+            key, client = next(iter(self._clients.items()))
             if client.heard_s > now_s - SILENCE_S_MAX:
                 return
-            self._forget(client_id)
+            self._forget(key)
 
-    def _forget(self, client_id: str) -> None:
-        self._leave_group(self._clients.pop(client_id))
+    def _forget(self, key: str) -> None:
+        client = self._clients.pop(key)
+        self._leave_group(client)
+        of_user = self._of_users[client.user]
+        del of_user[key]
+        if not of_user:
+            del self._of_users[client.user]
 
 
 def _kept(subscriptions: Mapping[str, Wish]) -> Subscriptions:

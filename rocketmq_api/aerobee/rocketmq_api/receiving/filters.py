@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from aerobee.rocketmq_api.codes import Refused
 from aerobee.runtime.errors import FilterIllegal
 from aerobee.runtime.tag_expression import parse_tags
@@ -26,6 +28,14 @@ def wish_of(expression: v2.FilterExpression, expressions: CompiledExpressions) -
         return parse_tags(expression.expression)
     except FilterIllegal as error:
         raise Refused(v2.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
+
+
+async def prepared(
+    wanted: Iterable[v2.FilterExpression], expressions: CompiledExpressions, asker: str
+) -> CompiledExpressions:
+    """For `wish_of` of these, which is then quick."""
+    texts = (each.expression for each in wanted if each.type == v2.SQL)
+    return await expressions.prepared(texts, asker)
 
 
 def passes(message: v2.Message, tags: tuple[str, ...] | None) -> bool:

@@ -18,6 +18,7 @@ from aerobee.rocketmq_api.sending.message_types import check_accepted, type_of
 from aerobee.rocketmq_api.sending.reserved import is_plain_name
 from aerobee.rocketmq_api.times import TIME_MS_END, milliseconds
 from aerobee.runtime.errors import PropertiesTooLarge
+from aerobee.store_format.message_content import content_digest
 from aerobee.store_format.properties import PropertyIllegal, PropertyName, encode_properties
 from aerobee.store_format.record import (
     PROPERTIES_BYTES_MAX,
@@ -25,6 +26,7 @@ from aerobee.store_format.record import (
     HostAddress,
     encode_record,
 )
+from aerobee.store_format.record_encode import body_crc
 from aerobee.store_format.reserved_properties import MESSAGE_ID_LENGTH_MAX
 from apache.rocketmq.v2 import definition_pb2 as v2
 
@@ -48,6 +50,8 @@ class Taken(NamedTuple):
     priority: int = -1
     """-1: it has none."""
     deliver_ms: int | None = None
+    content: str = ""
+    """As `message_content.content_of`, of a message with a time."""
 
 
 class Circumstances(NamedTuple):
@@ -62,6 +66,8 @@ class Circumstances(NamedTuple):
     """When it arrived; used as the born time of a message without one."""
     store_host_ipv6: bool = False
     limits: SendLimits = SENDING
+    client: str = ""
+    """`message_content.client_mark` of the sender, for messages that it may name later."""
 
 
 def take_message(message: v2.Message, at: Circumstances) -> Taken:
@@ -83,13 +89,15 @@ def carefully_taken(message: v2.Message, at: Circumstances) -> Taken:
     check_accepted(message_type, at.accepted, at.topic)
     system = message.system_properties
     has_time = system.HasField("delivery_timestamp")
+    encoded = _encoded(properties)
     return Taken(
-        _record(message.body, _encoded(properties), system, _born_ms(system, at), at),
+        _record(message.body, encoded, system, _born_ms(system, at), at),
         system.message_id,
         message_type,
         properties.get(_N.SHARDING_KEY, ""),
         system.priority if system.HasField("priority") else -1,
         milliseconds(system.delivery_timestamp) if has_time else None,
+        content_digest(body_crc(message.body), encoded) if has_time else "",
     )
 
 
@@ -198,6 +206,10 @@ def stored_properties(message: v2.Message, at: Circumstances) -> dict[str, str]:
     # Apache's producer group of this API: any producer of the topic may be asked about its
     # transactions.
     properties[_N.PGROUP] = at.topic
+    if at.client and (
+        system.message_type == v2.TRANSACTION or system.HasField("delivery_timestamp")
+    ):
+        properties[_N.CLIENT] = at.client
     return properties
 
 

@@ -80,6 +80,7 @@ HIDDEN: Final = _SYSTEM | {
     _N.ORIGIN_QUEUE_OFFSET,
     _N.DLQ_RESENDS,
     _N.PRODUCER,
+    _N.CLIENT,
     _N.TRANSACTION_CHECK_TIMES,
 }
 """Removed from delivered messages. What a dead letter says about its failure stays visible."""

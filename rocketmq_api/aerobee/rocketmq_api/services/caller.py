@@ -2,13 +2,15 @@
 
 A node passes a call on at most once: two nodes whose routes differ would otherwise pass it back and
 forth without end. Such a call is marked with the address of its first caller, from whom the message
-is.
+is, and with the user whom the first node has proved: a client id alone proves nothing.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple, Self
 
+from aerobee.access.running import FORWARDED_USER_KEY, user_of_call
+from aerobee.rocketmq_api.clients.table import client_key
 from aerobee.rocketmq_api.codes import Refused
 from aerobee.runtime.errors import DeadlineExceeded
 from apache.rocketmq.v2 import definition_pb2 as v2
@@ -18,6 +20,8 @@ LANGUAGE_KEY: Final = "x-mq-language"
 VERSION_KEY: Final = "x-mq-client-version"
 NAMESPACE_KEY: Final = "x-mq-namespace"
 FORWARDED_KEY: Final = "x-mq-forwarded"
+TAKE_KEY: Final = "x-mq-take"
+"""On a poll that another node passes on: take what is there, and do not wait."""
 
 _PASSED_ON: Final = (CLIENT_ID_KEY, LANGUAGE_KEY, VERSION_KEY, NAMESPACE_KEY)
 _CLIENT_ID_LENGTH_MAX: Final = 1_024
@@ -39,6 +43,10 @@ class Caller(NamedTuple):
     remaining_ms: int
     """When the call arrived, the time until the client gives up."""
     was_forwarded: bool
+    is_take: bool = False
+    """A poll of another node that does not wait here."""
+    user: str = ""
+    """Who proved itself; empty without access control."""
 
     @classmethod
     def of(cls, context: Any) -> Self:
@@ -61,7 +69,14 @@ class Caller(NamedTuple):
             peer=forwarded or context.peer(),
             remaining_ms=_UNLIMITED_MS if remaining_s is None else int(remaining_s * 1_000),
             was_forwarded=bool(forwarded),
+            is_take=bool(forwarded) and TAKE_KEY in metadata,
+            user=user_of_call(metadata),
         )
+
+    @property
+    def client(self) -> str:
+        """The key of this client in all tables."""
+        return client_key(self.user, self.client_id)
 
     @property
     def answer_in_ms(self) -> int:
@@ -78,4 +93,5 @@ class Caller(NamedTuple):
         """The metadata for passing this call to another node."""
         own = (self.client_id, self.language, self.version, self.namespace)
         told = tuple((key, value) for key, value in zip(_PASSED_ON, own, strict=True) if value)
-        return (*told, (FORWARDED_KEY, self.peer))
+        user = ((FORWARDED_USER_KEY, self.user),) if self.user else ()
+        return (*told, (FORWARDED_KEY, self.peer), *user)

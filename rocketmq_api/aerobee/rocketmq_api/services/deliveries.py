@@ -168,7 +168,9 @@ class Deliveries:
         if own is not None and own.is_master():
             asked = own.broker_name
             try:
-                await own.forward_by_id(topic, group, request.message_id, caller.client_id)
+                await own.forward_by_id(
+                    topic, group, request.message_id, caller.client, caller.client_id
+                )
                 return service_pb2.ForwardMessageToDeadLetterQueueResponse(status=OK)
             except StaleHandle as error:
                 refusal = error

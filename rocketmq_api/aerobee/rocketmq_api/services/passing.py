@@ -41,7 +41,7 @@ class Passing:
                 timeout_ms=caller.answer_in_ms,
                 metadata=caller.passed_on(),
             )
-            _check(answer)
+            check(answer)
         except (NotMaster, Unreachable):
             self._routes.invalidate(route.topic)
             raise
@@ -55,16 +55,19 @@ class Passing:
         *,
         route: TopicRoute,
         broker_name: str,
+        timeout_ms: int | None = None,
+        metadata: tuple[tuple[str, str], ...] = (),
     ) -> AsyncGenerator[R, None]:
         """The answers as they come. The call there ends when this is closed. Raises as `call`, if
-        nothing has come before."""
+        nothing has come before. `timeout_ms`: by default as long as the caller waits; `metadata` is
+        added to that of the caller."""
         address = self._address(caller, route, broker_name)
         stream = self._peers.open_server_stream(
             address,
             method,
             request,
-            timeout_ms=caller.answer_in_ms,
-            metadata=caller.passed_on(),
+            timeout_ms=timeout_ms or caller.answer_in_ms,
+            metadata=(*caller.passed_on(), *metadata),
         )
         try:
             first = answer = await stream.read()
@@ -90,7 +93,8 @@ class Passing:
         return route.master_address(broker_name)
 
 
-def _check(answer: Any) -> None:
+def check(answer: Any) -> None:
+    """Raises the error that an answer says."""
     error = error_of(answer.status)
     if error is not None:
         raise error

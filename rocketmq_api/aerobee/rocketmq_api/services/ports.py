@@ -4,7 +4,8 @@ its own queues and groups."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
@@ -20,10 +21,10 @@ from aerobee.sql_filter.wish import Wish
 from aerobee.store_format.record import Record
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.store_format.transaction_records import Outcome
-from apache.rocketmq.v2 import service_pb2
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
+Q_contra = TypeVar("Q_contra", bound=Message, contravariant=True)
 R_co = TypeVar("R_co", bound=Message, covariant=True)
 
 
@@ -55,6 +56,8 @@ class Sent(NamedTuple):
     """Above 0: they wait for this time, Unix ms."""
     unsafe: Unsafe | None = None
     """They are stored, but the conditions for an acknowledgement were not met in time."""
+    transaction_id: str = ""
+    """Of a message of a transaction."""
 
 
 class RouteSource(Protocol):
@@ -70,6 +73,11 @@ class RouteSource(Protocol):
 
     def invalidate(self, topic: str) -> None:
         """A node contradicted the route."""
+        ...
+
+    def telling(self, callback: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Within this block, `callback` is called with the name of each topic whose route changes;
+        "": any may have changed. It must not block."""
         ...
 
 
@@ -101,7 +109,8 @@ class OwnQueues(Protocol):
         ...
 
     async def recall(self, recall_handle: str) -> None:
-        """Raises MessageNotFound, NotMaster, Busy and others; see `Schedule.recall`."""
+        """A message that was recalled here stays so. Raises MessageNotFound, NotMaster, Busy and
+        others; see `Schedule.recall`."""
         ...
 
 
@@ -181,7 +190,8 @@ class Wanted:
 
     group: str
     topic: str
-    client_id: str
+    client: str
+    """The client's key: what it takes is its own, whatever id others claim."""
     messages_max: int
     invisible_ms: int | None
     """None: as long as the client is heard from."""
@@ -201,6 +211,15 @@ class Received(NamedTuple):
     record: Record
 
 
+class Rung(Protocol):
+    """A poll that also waits for messages of other brokers."""
+
+    is_rung: bool
+    """There may be some."""
+    wake: Callable[[], None] | None
+    """To be called when it is rung."""
+
+
 class OwnPops(Protocol):
     """A broker's queues for clients that let the broker choose the messages."""
 
@@ -209,9 +228,10 @@ class OwnPops(Protocol):
 
     def is_master(self) -> bool: ...
 
-    async def receive(self, wanted: Wanted) -> Sequence[Received]:
-        """Empty: none came in time. A caller that cannot deliver them must give them back. Raises
-        Busy, LeaseHeld, NotMaster, TopicNotFound and others; see `Pops.receive`."""
+    async def receive(self, wanted: Wanted, rings: Rung | None = None) -> Sequence[Received]:
+        """Empty: none came in time, or before `rings` was rung. A caller that cannot deliver them
+        must give them back. Raises Busy, LeaseHeld, NotMaster, TopicNotFound and others; see
+        `Pops.receive`."""
         ...
 
     def give_back(self, received: Sequence[Received]) -> None:
@@ -232,7 +252,9 @@ class OwnPops(Protocol):
         """Returns once a dead letter has replaced it. Raises StaleHandle and others."""
         ...
 
-    async def forward_by_id(self, topic: str, group: str, message_id: str, client_id: str) -> None:
+    async def forward_by_id(
+        self, topic: str, group: str, message_id: str, client: str, client_id: str
+    ) -> None:
         """The same for a message that a push consumer has and names only by its id. Raises
         StaleHandle: the consumer has none here, and the group has no such dead letter; and others.
         """
@@ -274,14 +296,14 @@ class Peers(Protocol):
         ...
 
 
-class CommandPeer(Protocol):
-    """A stream of commands to another node, and from it."""
+class PeerStream(Protocol[Q_contra, R_co]):
+    """A stream to another node, and from it."""
 
-    async def write(self, request: service_pb2.TelemetryCommand) -> None:
+    async def write(self, request: Q_contra) -> None:
         """Raises Unreachable, AerobeeError."""
         ...
 
-    async def read(self) -> service_pb2.TelemetryCommand | None:
+    async def read(self) -> R_co | None:
         """None: it has ended. Raises Unreachable, AerobeeError."""
         ...
 
@@ -294,10 +316,10 @@ class StreamingPeers(Peers, Protocol):
     def open_stream(
         self,
         address: str,
-        method: Method[service_pb2.TelemetryCommand, service_pb2.TelemetryCommand],
+        method: Method[Q, R],
         *,
         metadata: tuple[tuple[str, str], ...] = (),
-    ) -> CommandPeer: ...
+    ) -> PeerStream[Q, R]: ...
 
     def open_server_stream(
         self,

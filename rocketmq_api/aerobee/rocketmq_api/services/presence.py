@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Any, Final
 
 from aerobee.cluster_view.methods import Method
@@ -34,6 +35,8 @@ class Presence:
         self._producers = producers
         self._routes = routes
         self._peers = peers
+        self.on_left: Callable[[str], None] = lambda client: None
+        """Called with the key of a client that says that it leaves."""
 
     def caller(self, context: Any) -> Caller:
         """Who is calling, and therefore alive. Raises Refused with CLIENT_ID_REQUIRED."""
@@ -42,7 +45,9 @@ class Presence:
         return caller
 
     def client(self, caller: Caller) -> Client:
-        return self._clients.heard(caller.client_id, caller.language, caller.version, caller.peer)
+        return self._clients.heard(
+            caller.client_id, caller.language, caller.version, caller.peer, caller.user
+        )
 
     def took_part(self, caller: Caller, kind: v2.ClientType, group: str) -> None:
         """The call is made by a member of a group."""
@@ -78,7 +83,8 @@ class Presence:
         client = self.client(caller)
         told = [(name, passed.topic) for name, passed in client.passed_to.items()]
         self._clients.left(client)
-        self._producers.left(caller.client_id)
+        self._producers.left(caller.client)
+        self.on_left(caller.client)
         if not caller.was_forwarded:
             await self._tell(NOTIFY_CLIENT_TERMINATION, request, caller, told)
 

@@ -14,7 +14,7 @@ from aerobee.cluster_view.methods import Method
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
 from aerobee.rocketmq_api.codes import OK, Refused, topic_not_found
-from aerobee.rocketmq_api.receiving.filters import wish_of
+from aerobee.rocketmq_api.receiving.filters import prepared, wish_of
 from aerobee.rocketmq_api.receiving.messages import MessageWriter
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
@@ -64,7 +64,8 @@ class Pulls:
         with the nearest one.
         """
         group = stored_group(request.group, caller.namespace)
-        wish = wish_of(request.filter_expression, self._expressions)
+        wanted = request.filter_expression
+        wish = wish_of(wanted, await prepared([wanted], self._expressions, group))
         route, queue = await self._place(request.message_queue, caller)
         _check_offset(request.offset)
         await begin_poll(group)

@@ -23,8 +23,8 @@ from aerobee.rocketmq_api.sending.message_types import accepted_types
 from aerobee.rocketmq_api.services.caller import CLIENT_ID_KEY, FORWARDED_KEY, Caller
 from aerobee.rocketmq_api.services.methods import TELEMETRY
 from aerobee.rocketmq_api.services.ports import (
-    CommandPeer,
     OwnTransactions,
+    PeerStream,
     RouteSource,
     StreamingPeers,
 )
@@ -62,7 +62,7 @@ class Questions:
         for message in messages:
             system = message.system_properties
             if system.message_type == v2.TRANSACTION:
-                self.clients.sent(caller.client_id, topic, message.topic, system.message_id)
+                self.clients.sent(caller.client, topic, message.topic, system.message_id)
 
     def ask(self, topic: str, transaction_id: str, queue_id: int, record: Record) -> bool:
         """Whether a client is being asked about a half message stored here; `queue_id` is its
@@ -220,14 +220,14 @@ class _QuestionStream:
         finally:
             stream.cancel()
 
-    async def _keep_naming(self, stream: CommandPeer) -> None:
+    async def _keep_naming(self, stream: PeerStream[Command, Command]) -> None:
         with suppress(AerobeeError):  # the reader gets the same error
             while True:
                 self._changed.clear()
                 await stream.write(_naming(self._topics))
                 await self._changed.wait()
 
-    async def _read(self, stream: CommandPeer) -> None:
+    async def _read(self, stream: PeerStream[Command, Command]) -> None:
         while (command := await stream.read()) is not None:
             if command.WhichOneof("command") == "recover_orphaned_transaction_command":
                 self._on_asked(command)

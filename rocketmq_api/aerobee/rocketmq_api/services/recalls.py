@@ -9,7 +9,7 @@ from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.methods import RECALL_MESSAGE
 from aerobee.rocketmq_api.services.passing import Passing
 from aerobee.rocketmq_api.services.ports import OwnQueues, RouteSource
-from aerobee.runtime.errors import TopicNotFound
+from aerobee.runtime.errors import MessageNotFound, TopicNotFound
 from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
@@ -27,8 +27,9 @@ class Recalls:
     async def recall(
         self, request: service_pb2.RecallMessageRequest, caller: Caller
     ) -> service_pb2.RecallMessageResponse:
-        """Raises MessageNotFound for a message that was delivered or recalled; Refused, and
-        others of `OwnQueues.recall`."""
+        """Raises Refused with INTERNAL_SERVER_ERROR, as Apache's brokers answer, for a message that
+        does not wait any more: some clients take MESSAGE_NOT_FOUND for a success. A second recall
+        succeeds. Raises others of `OwnQueues.recall`."""
         topic = stored_topic(request.topic, caller.namespace)
         handle = _decoded(request.recall_handle, topic)
         try:
@@ -42,7 +43,10 @@ class Recalls:
             )
         own = self._own
         if own is not None and own.broker_name == handle.broker_name and own.is_master():
-            await own.recall(request.recall_handle)
+            try:
+                await own.recall(request.recall_handle)
+            except MessageNotFound as error:
+                raise Refused(v2.INTERNAL_SERVER_ERROR, f"MessageNotFound: {error}") from None
             return service_pb2.RecallMessageResponse(status=OK, message_id=handle.unique_key)
         if handle.broker_name not in route.queues_by_broker:
             raise _illegal("it names a broker that has no queue of the topic")

@@ -49,6 +49,7 @@ from aerobee.runtime.errors import (
     TopicNotFound,
     Unreachable,
 )
+from aerobee.store_format.message_content import client_mark
 from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
@@ -247,6 +248,7 @@ class Sends:
             now_ms=self._clock.now_ms(),
             store_host_ipv6=own.store_host_ipv6,
             limits=self._limits,
+            client=client_mark(caller.client_id),
         )
         storing = _Storing(route.topic, own.broker_name)
         try:
@@ -309,7 +311,8 @@ class _Storing:
         self.parts: list[QueueRecords] = []
         self._topic = topic
         self._broker_name = broker_name
-        self._message_ids: list[str] = []
+        self._taken: list[tuple[str, str]] = []
+        """The id and the content of each message."""
         self._indexes: list[list[int]] = []
         """The indexes of the messages of each part."""
         self._open: dict[int, tuple[int, int]] = {}
@@ -328,8 +331,8 @@ class _Storing:
         if not is_alone:
             self._open[queue_id] = number, size
         self.parts[number].records.append(taken.record)
-        self._indexes[number].append(len(self._message_ids))
-        self._message_ids.append(taken.message_id)
+        self._indexes[number].append(len(self._taken))
+        self._taken.append((taken.message_id, taken.content))
 
     def entries(self, sent: list[Sent]) -> _Entries:
         """In the order of the messages. Raises AerobeeError if none was stored."""
@@ -337,18 +340,22 @@ class _Storing:
             error = sent[0].error
             assert error is not None, "each of them has one"
             raise error
-        entries: _Entries = [_NOTHING] * len(self._message_ids)
+        entries: _Entries = [_NOTHING] * len(self._taken)
         for indexes, one in zip(self._indexes, sent, strict=True):
             for offset, index in enumerate(indexes, one.queue_offset):
-                entries[index] = self._entry(one, self._message_ids[index], offset)
+                entries[index] = self._entry(one, *self._taken[index], offset)
         return entries
 
-    def _entry(self, sent: Sent, message_id: str, offset: int) -> service_pb2.SendResultEntry:
+    def _entry(
+        self, sent: Sent, message_id: str, content: str, offset: int
+    ) -> service_pb2.SendResultEntry:
         if sent.error is not None:
             return service_pb2.SendResultEntry(status=status_of(sent.error))
         # Clients' own tests look for the transaction's id in every answer.
         entry = service_pb2.SendResultEntry(
-            message_id=message_id, transaction_id=message_id, offset=offset
+            message_id=message_id,
+            transaction_id=sent.transaction_id or message_id,
+            offset=offset,
         )
         if sent.unsafe is None:
             entry.status.CopyFrom(OK)
@@ -359,7 +366,7 @@ class _Storing:
             )
         if sent.deliver_ms:
             entry.recall_handle = _recall_handle(
-                self._topic, self._broker_name, sent.deliver_ms, message_id
+                self._topic, self._broker_name, sent.deliver_ms, message_id, content
             )
         return entry
 
@@ -370,10 +377,12 @@ def _answer(entries: _Entries) -> _Answer:
     return answer
 
 
-def _recall_handle(topic: str, broker_name: str, deliver_ms: int, message_id: str) -> str:
+def _recall_handle(
+    topic: str, broker_name: str, deliver_ms: int, message_id: str, content: str
+) -> str:
     """Empty for a message whose id and names are too long for a handle: its sender cannot recall
     it."""
     try:
-        return RecallHandle(topic, broker_name, deliver_ms, message_id).encode()
+        return RecallHandle(topic, broker_name, deliver_ms, message_id, content).encode()
     except RecallHandleIllegal:
         return ""

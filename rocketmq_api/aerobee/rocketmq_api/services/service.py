@@ -5,6 +5,7 @@ Methods that are missing here are not served: clients get UNIMPLEMENTED.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, NoReturn
@@ -33,6 +34,7 @@ from aerobee.rocketmq_api.services.pulls import Pulled, Pulls
 from aerobee.rocketmq_api.services.questions import Questions, QuestionStreams
 from aerobee.rocketmq_api.services.recalls import Recalls
 from aerobee.rocketmq_api.services.receives import Receives
+from aerobee.rocketmq_api.services.rings import Rings
 from aerobee.rocketmq_api.services.sends import Sends
 from aerobee.rocketmq_api.services.telemetry import Commands, Telemetry
 from aerobee.rocketmq_api.services.transactions import EndTransactions
@@ -81,17 +83,26 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         self._recalls = Recalls(routes, own, passing)
         self._end_transactions = EndTransactions(routes, transactions, passing)
         self._pulls = Pulls(routes, reads, passing, self._presence, polling, expressions)
+
+        def here() -> str:
+            return pops.broker_name if pops is not None and pops.is_master() else ""
+
+        self.rings = Rings(routes, peers, here)
         self._receives = Receives(
-            routes, pops, passing, self._presence, groups, clock, polling, expressions
+            routes, pops, passing, self.rings, self._presence, groups, clock, polling, expressions
         )
+        self._presence.on_left = self._receives.client_left
         self._deliveries = Deliveries(routes, pops, passing, polling)
         self._telemetry = Telemetry(
             clients, groups, self.questions, expressions, sending=sending, polling=polling
         )
 
     async def run(self) -> None:
-        """Runs until cancelled: passes brokers' questions to the producers of this node."""
-        await self._question_streams.run()
+        """Runs until cancelled: passes brokers' questions to the producers of this node, and hears
+        which brokers have messages for its polls."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._question_streams.run(), name="questions")
+            tasks.create_task(self.rings.run(), name="rings")
 
     def end_streams(self) -> None:
         """End the calls that would last as long as their clients."""

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from aerobee.access.meter import hold_subscriptions
+from aerobee.access.running import sends_now
 from aerobee.grpc_core.status import RpcError, Status
 from aerobee.rocketmq_api.clients.languages import Traits, language_of, traits_of
 from aerobee.rocketmq_api.clients.settings import (
@@ -21,6 +22,7 @@ from aerobee.rocketmq_api.clients.settings import (
     settings_command,
 )
 from aerobee.rocketmq_api.clients.table import ClientTable
+from aerobee.rocketmq_api.receiving.filters import prepared
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_topic
 from aerobee.rocketmq_api.sending.checks import SendLimits
@@ -80,9 +82,9 @@ class Telemetry:
             finally:
                 self._readers.discard(reader)
                 stream.end()
-                producers.stream_ended(caller.client_id, stream)
+                producers.stream_ended(caller.client, stream)
                 by_client = not self._is_ending and _ended_by_client(reader)
-                self._clients.stream_ended(caller.client_id, stream, by_client=by_client)
+                self._clients.stream_ended(caller.client, stream, by_client=by_client)
 
     def end(self) -> None:
         """End all streams; their clients open new ones, elsewhere if this node does not answer."""
@@ -92,8 +94,8 @@ class Telemetry:
 
     async def _read(self, commands: Commands, caller: Caller, stream: _Stream) -> None:
         if not caller.was_forwarded:  # a node is not a client
-            self._clients.stream_began(caller.client_id, stream)
-        self._questions.table_of(caller).stream_began(caller.client_id, stream)
+            self._clients.stream_began(caller.client, stream)
+        self._questions.table_of(caller).stream_began(caller.client, stream)
         async for command in commands:
             # Others answer questions that this server does not ask.
             if command.WhichOneof("command") == "settings":
@@ -109,11 +111,13 @@ class Telemetry:
     async def _told(
         self, settings: v2.Settings, caller: Caller
     ) -> tuple[Traits, service_pb2.TelemetryCommand]:
-        registration = registration_of(settings, self._expressions, caller.namespace)
+        filters = (each.expression for each in settings.subscription.subscriptions)
+        expressions = await prepared(filters, self._expressions, caller.client_id)
+        registration = registration_of(settings, expressions, caller.namespace)
         if not caller.was_forwarded:
             hold_subscriptions(len(settings.subscription.subscriptions))
             client = self._clients.heard(
-                caller.client_id, caller.language, caller.version, caller.peer
+                caller.client_id, caller.language, caller.version, caller.peer, caller.user
             )
             self._clients.registered(client, registration)
         rules = GroupRules()
@@ -124,7 +128,7 @@ class Telemetry:
         language = language_of(caller.language, settings.user_agent)
         traits = traits_of(language, caller.version or settings.user_agent.version)
         self._questions.table_of(caller).told(
-            caller.client_id,
+            caller.client,
             _named(settings, caller.namespace),
             needs_plain_body=traits.needs_plain_body,
         )
@@ -163,6 +167,8 @@ class _Stream:
         self._offered: set[asyncio.Task[None]] = set()
         self._offered_bytes = 0
         self._is_ended = False
+        self.may_send = sends_now()
+        """See `CommandStream`."""
 
     async def write(self, command: service_pb2.TelemetryCommand) -> None:
         try:

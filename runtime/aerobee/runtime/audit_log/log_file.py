@@ -87,6 +87,8 @@ class AuditLogFile:
             OSError: none of them is in the log.
         """
         contents = [*self._found_out(), *contents]
+        if self._size >= self._bytes_max:
+            self._begin_next()  # not before there is a line for it: an empty file was emptied
         place, lines = self.place, bytearray()
         for content in contents:
             line, place = line_after(place, content, key)
@@ -105,8 +107,6 @@ class AuditLogFile:
             raise
         self.place = place
         self._size += len(lines)
-        if self._size >= self._bytes_max:
-            self._begin_next()
         return place
 
     def _take(self) -> None:

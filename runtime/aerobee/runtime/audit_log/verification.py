@@ -3,6 +3,7 @@ inserted or reordered. Blocks."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,7 @@ class RawLine(NamedTuple):
 
     path: Path
     number: int
+    """From 1; 0: the file is empty."""
     data: bytes
     is_ended: bool
 
@@ -52,7 +54,8 @@ class Verdict:
     last: Line | None = None
     has_macs: bool = False
     is_torn: bool = False
-    """The last line has no end: the process was killed, or is still writing it."""
+    """The last line has no end, which is a finding too: somebody cut it off, or the process was
+    killed, or is still writing it."""
     nodes: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     """The first findings, in line order."""
@@ -74,6 +77,8 @@ def raw_lines(paths: Sequence[Path]) -> Iterator[RawLine]:
     for path in paths:
         with path.open("rb") as file:
             number = 0
+            if not os.fstat(file.fileno()).st_size:
+                yield RawLine(path, 0, b"", is_ended=True)
             while data := file.readline(LINE_BYTES_MAX):
                 number += 1
                 is_ended = data.endswith(b"\n")
@@ -109,12 +114,17 @@ class _Check:
         if verdict.is_torn:
             verdict.is_torn = False
             self._found("the line before it, at the end of the former file, is not whole")
+        if not raw.number:
+            self._found("the file is empty: nodes write a line when they make it; it was emptied")
+            return
+        # A line without its end is not written, even if nothing else of it is missing.
+        verdict.is_torn = not raw.is_ended and len(raw.data) < LINE_BYTES_MAX
+        if verdict.is_torn:
+            return
         try:
             line = read_line(raw.data)
         except UnreadableLine as error:
-            verdict.is_torn = not raw.is_ended and len(raw.data) < LINE_BYTES_MAX
-            if not verdict.is_torn:
-                self._found(str(error))
+            self._found(str(error))
             return
         for why in (
             _why_not_after(verdict.last, line),
@@ -133,6 +143,11 @@ class _Check:
             verdict.nodes.append(node)
 
     def end(self) -> Verdict:
+        if self.verdict.is_torn:
+            self._found(
+                "the line has no end: it was cut off, or its node was killed or is writing it; if "
+                "the node runs, verify again"
+            )
         if self._keys and not self.verdict.has_macs:
             self._found("no line has a mac: the node had no key, or all was made anew without it")
         if self._expected is not None and not self._is_expected_seen:

@@ -7,8 +7,10 @@ from typing import Any
 
 import grpc
 
+from aerobee.access.running import require_seen, topics_seen
 from aerobee.broker.cluster.closing import Closing
 from aerobee.broker.edge.own.convert import remaining_message, stats_message, unread_removals
+from aerobee.broker.edge.own.needs import BrokerNeeds, topics_of
 from aerobee.broker.observe.remaining import Remaining
 from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
@@ -17,6 +19,7 @@ from aerobee.broker.retention.cleaning import Cleaning
 from aerobee.broker.store.retention.retention_policy import CleanRequest
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.served_method import answered_at_once
+from aerobee.store_format.record import Record
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -34,6 +37,7 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
         handover: Handover,
         closing: Closing,
         remaining: Callable[[], Awaitable[Remaining]],
+        needs: BrokerNeeds,
     ) -> None:
         """`remaining`: what would be lost if this broker group were removed now."""
         self._identity = identity
@@ -43,6 +47,7 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
         self._handover = handover
         self._closing = closing
         self._remaining = remaining
+        self._needs = needs
 
     async def GetMessage(
         self, request: broker_pb2.GetMessageRequest, context: Context
@@ -54,6 +59,7 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
             record = await self._lookup.by_id(request.offset_message_id)
         else:
             record = await self._lookup.by_offset(request.physical_offset)
+        require_seen(self._needs.record(Record(record)))
         return broker_pb2.StoredMessage(record=record)
 
     async def QueryMessages(
@@ -68,10 +74,12 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
                 begin_ms=request.begin_ms,
                 end_ms=request.end_ms,
                 max_messages=request.max_messages,
+                before=request.before_physical_offset,
             )
         )
+        sees = topics_seen()
         return broker_pb2.QueryMessagesResponse(
-            records=found.records,
+            records=[each for each in found.records if all(map(sees, topics_of(Record(each))))],
             indexed_timestamp_ms=found.indexed_timestamp_ms,
             indexed_physical_offset=found.indexed_end,
             more=found.more,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 from urllib.parse import unquote
 
+from aerobee.access.running import topics_seen
 from aerobee.broker.edge.own.pull_session import PulledFrame
 from aerobee.broker.groups.members import Member, Subscription, check_subscriptions
 from aerobee.broker.groups.membership import GroupView
@@ -103,6 +104,7 @@ def ack_frame(
                 base_physical_offset=receipt.base_physical_offset,
                 store_timestamp_ms=receipt.store_timestamp_ms,
                 stored_count=receipt.stored_count,
+                transaction_id=receipt.transaction_id,
                 durability=durability if receipt.wait_end else broker_pb2.PAGE_CACHE,
             )
         else:
@@ -115,6 +117,7 @@ def ack_frame(
                 base_physical_offset=receipt.base_physical_offset,
                 store_timestamp_ms=receipt.store_timestamp_ms,
                 stored_count=receipt.stored_count,
+                transaction_id=receipt.transaction_id,
                 durability=broker_pb2.PAGE_CACHE,
             )
     return frame
@@ -203,7 +206,10 @@ def subscriptions_of(
     return tuple(sorted(found, key=lambda subscription: subscription.topic))
 
 
-def group_member(member: Member, now_s: float) -> broker_pb2.GroupMember:
+def group_member(
+    member: Member, now_s: float, sees: Callable[[str], bool] = lambda topic: True
+) -> broker_pb2.GroupMember:
+    """With the topics that the reader `sees`; members of its group must know all."""
     return broker_pb2.GroupMember(
         client_id=member.client_id,
         subscriptions=[
@@ -215,13 +221,17 @@ def group_member(member: Member, now_s: float) -> broker_pb2.GroupMember:
                 ),
             )
             for one in member.subscriptions
+            if sees(one.topic)
         ],
         broadcasting=member.broadcasting,
         last_heartbeat_age_ms=max(0, int((now_s - member.last_heartbeat_s) * 1_000)),
     )
 
 
-def official_member(client: Client, now_s: float) -> broker_pb2.GroupMember:
+def official_member(
+    client: Client, now_s: float, sees: Callable[[str], bool]
+) -> broker_pb2.GroupMember:
+    """As `group_member`."""
     return broker_pb2.GroupMember(
         client_id=client.client_id,
         subscriptions=[
@@ -230,6 +240,7 @@ def official_member(client: Client, now_s: float) -> broker_pb2.GroupMember:
                 filter=_said(wish),
             )
             for topic, wish in client.subscriptions.items()
+            if sees(topic)
         ],
         last_heartbeat_age_ms=max(0, int((now_s - client.heard_s) * 1_000)),
         official=client.title,
@@ -308,12 +319,14 @@ def stats_message(
 
 
 def unread_removals(removals: Sequence[UnreadRemoval]) -> list[broker_pb2.UnreadRemoval]:
-    """The first ones, which are the largest."""
+    """The first ones, which are the largest, without those that the caller may not see."""
+    sees = topics_seen()
     return [
         broker_pb2.UnreadRemoval(
             group=each.group, topic=each.topic, queue_id=each.queue_id, messages=each.messages
         )
         for each in removals[:REMOVALS_MAX]
+        if sees(each.topic)
     ]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from aerobee.access.meter import hold_subscriptions
+from aerobee.access.running import groups_seen, topics_seen, user_of_call
 from aerobee.broker.config import SessionConfig
 from aerobee.broker.edge.own.convert import (
     group_member,
@@ -18,7 +19,6 @@ from aerobee.broker.edge.own.convert import (
 from aerobee.broker.edge.own.member_session import MemberSession
 from aerobee.broker.edge.own.offset_service import committed_offsets, timeout_s
 from aerobee.broker.edge.own.retry_convert import exponential_of, retry_settings
-from aerobee.broker.edge.own.turns import each_in_turns
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.member_streams import MemberStreams
 from aerobee.broker.groups.members import Member
@@ -31,7 +31,7 @@ from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy, GroupNotFound, InvalidArgument
-from aerobee.runtime.served_method import answered_at_once
+from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
 from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
@@ -64,12 +64,14 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         make_topics: Callable[[str, Iterable[str]], Awaitable[None]],
         clients: ClientTable,
         expressions: CompiledExpressions,
+        turns: LoopTurns,
     ) -> None:
         """`on_session_timeout` returns once it is on disk that sessions may last this many ms;
         `on_group` is called for each group that is joined, and raises LimitReached if there are too
         many. `bounds`: a queue's minimum and maximum offset. `make_topics` makes the subscribed
         topics that are made on demand. `clients` are Apache's."""
         self._clients = clients
+        self._turns = turns
         self._expressions = expressions
         self._settings = settings
         self._make_topics = make_topics
@@ -128,10 +130,11 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         names.check_text("instance", join.instance)
         timeout_ms = self._session_config.clamp_timeout_ms(join.session_timeout_ms)
         hold_subscriptions(len(join.subscriptions))
+        await self._turns.turn(join.group)
         subscriptions = subscriptions_of(join.subscriptions, self._expressions)
         shown = [
             (GroupQueue(join.group, one.topic, one.queue_id), one.epoch)
-            async for one in each_in_turns(join.held)
+            async for one in self._turns.each(join.group, join.held)
         ]
         await self._on_session_timeout(timeout_ms)
         await self._make_topics(join.group, [each.topic for each in subscriptions])
@@ -145,6 +148,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             broadcasting=join.broadcasting,
             session_timeout_s=timeout_ms / 1_000,
             last_heartbeat_s=self._clock.monotonic_s(),
+            user=user_of_call({}),
         )
         held = [lease for lease in shown if not self._offsets.is_ended(*lease)]
         self._removal.check_joinable(join.group)
@@ -197,20 +201,21 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
 
     # ---------------------------------------------------------------------- operators
 
-    @answered_at_once
-    def ListGroups(
+    async def ListGroups(
         self, request: broker_pb2.ListGroupsRequest, context: Context
     ) -> broker_pb2.ListGroupsResponse:
+        await self._turns.turn(LISTINGS)
         official = self._clients.groups()
         known = {*self._coordinator.members.names(), *self._offsets.groups(), *official}
-        return broker_pb2.ListGroupsResponse(groups=sorted(known))
+        sees = groups_seen()
+        return broker_pb2.ListGroupsResponse(groups=sorted(filter(sees, known)))
 
-    @answered_at_once
-    def DescribeGroup(
+    async def DescribeGroup(
         self, request: broker_pb2.DescribeGroupRequest, context: Context
     ) -> broker_pb2.GroupDescription:
         group = request.group
         names.check_group_name(group)
+        await self._turns.turn(LISTINGS)
         self._offsets.check_known()
         now_s = self._clock.monotonic_s()
         self._coordinator.expire(now_s)
@@ -223,15 +228,18 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             raise GroupNotFound(
                 f"group {group} has neither members, committed offsets nor settings on this broker"
             )
+        sees = topics_seen()
         description = broker_pb2.GroupDescription(
             group=group,
             members=[
-                *(group_member(member, now_s) for member in members),
-                *(official_member(client, now_s) for client in official),
+                *(group_member(member, now_s, sees) for member in members),
+                *(official_member(client, now_s, sees) for client in official),
             ],
             retry=retry_settings(policy, self._settings.levels),
         )
-        for key in sorted({*committed, *leases}):
+        async for key in self._turns.each(LISTINGS, sorted({*committed, *leases})):
+            if not sees(key.topic):
+                continue
             min_offset, max_offset = self._bounds(key.topic, key.queue_id)
             lease = leases.get(key)
             description.queues.add(

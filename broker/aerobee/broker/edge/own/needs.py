@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -15,14 +15,24 @@ from aerobee.access.needs import (
     needing,
     needing_of_names,
     of_broker,
+    of_nodes,
 )
 from aerobee.access.nodes import NodeName
-from aerobee.access.resources import Action, Need
+from aerobee.access.resources import SEEING, Action, Need
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.names import is_system_topic
+from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
+from aerobee.store_format.properties import PropertyName
 from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
+from aerobee.store_format.record import Record
 from aerobee.v1 import replication_pb2
 
-_READ = Action.SUB | Action.GET
+_READ = SEEING
+_ORIGINS: Final = (
+    PropertyName.REAL_TOPIC,
+    PropertyName.RETRY_TOPIC,
+    PropertyName.DLQ_ORIGIN_TOPIC,
+)
 
 
 class BrokerNeeds:
@@ -100,7 +110,8 @@ class BrokerNeeds:
 
     def settles(self, request: Any, _: str) -> Iterable[Need]:
         group = self._of.group(request.group, Action.UPDATE)
-        if request.resend.topic:
+        # Its retry topic is the group's own.
+        if request.resend.topic not in ("", RETRY_PREFIX + request.group):
             return (group, self._of.topic(request.resend.topic, Action.PUB))
         return (group,)
 
@@ -136,11 +147,29 @@ class BrokerNeeds:
         """A position in the log may be that of any record."""
         return (self._of.cluster(Action.GET), self._of.all_topics(_READ))
 
+    def record(self, record: Record) -> Iterable[Need]:
+        """What `any_message` cannot know: the topics of the message that was found. Records of the
+        broker itself may be about any topic."""
+        topics = topics_of(record)
+        named = {topic for topic in topics if not is_system_topic(topic)}
+        return self._of.topics(named or topics, _READ)
+
     def cluster_seen(self, request: Any, _: str) -> Iterable[Need]:
         return (self._of.cluster(Action.GET),)
 
+    def everything_seen(self, request: Any, _: str) -> Iterable[Need]:
+        """An audit that leaves out some topics would look like one of all."""
+        return (self._of.cluster(Action.GET)._replace(shows_all_topics=True),)
+
     def cluster_changed(self, request: Any, _: str) -> Iterable[Need]:
         return (self._of.cluster(Action.UPDATE),)
+
+
+def topics_of(record: Record) -> set[str]:
+    """The topic that a record is in, and those to which its message belongs: while it waits, is
+    tried again, or after it died."""
+    of_message = (record.property_value(name) for name in _ORIGINS)
+    return {record.topic, *(topic for topic in of_message if topic)}
 
 
 def _topics_of(frame: Any) -> set[str]:
@@ -189,6 +218,7 @@ def broker_needs(cluster: str) -> NeedsTable:
             "PullStream": needing(of.commands),
             "Pull": needing(of.pulls, judged_again=True),
         },
+        "RingService": {"Rings": of_nodes()},
         "OffsetService": {
             "CommitOffsets": needing(of.commits),
             "QueryOffsets": needing(of.progress),
@@ -212,10 +242,10 @@ def broker_needs(cluster: str) -> NeedsTable:
             "QueryMessages": needing(of.looks_at),
             "CleanStore": administering(of.cluster_changed),
             "HandOver": administering(of.cluster_changed),
-            "DescribeRemaining": needing(of.cluster_seen),
+            "DescribeRemaining": needing(of.everything_seen),
         },
         "AuditService": {
-            "Snapshot": needing(of.cluster_seen),
+            "Snapshot": needing(of.everything_seen),
             "ChecksumLog": needing(of.cluster_seen),
         },
         "ReplicationService": {"Replicate": of_broker(_slave)},

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 import grpc
 
+from aerobee.access.resources import SEEING, topic_need
+from aerobee.access.running import require_seen, topics_seen
 from aerobee.broker.edge.own.convert import status_of
 from aerobee.broker.edge.own.retry_convert import failure_of, sent_back_message
-from aerobee.broker.edge.own.turns import each_in_turns
 from aerobee.broker.groups.ownership import Claim
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
@@ -27,6 +28,7 @@ from aerobee.runtime.errors import (
     QueueNotFound,
     TopicNotFound,
 )
+from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
 from aerobee.store_format.retry_records import RESENDS_MAX
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
@@ -62,6 +64,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         queues: QueueReader,
         send_backs: SendBacks,
         dead_letters: DeadLetters,
+        turns: LoopTurns,
         *,
         after_reset: Callable[[], Awaitable[None]],
     ) -> None:
@@ -73,6 +76,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         self._queues = queues
         self._send_backs = send_backs
         self._dead_letters = dead_letters
+        self._turns = turns
 
     async def CommitOffsets(
         self, request: broker_pb2.CommitOffsetsRequest, context: Context
@@ -89,7 +93,9 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
             return offsets.commit(key, entry.offset, Claim.under(entry.lease_epoch), client_id)
 
         response = broker_pb2.CommitOffsetsResponse()
-        await _done_with_each(request.offsets, commit, context, response.results)
+        await _done_with_each(
+            self._turns, group, request.offsets, commit, context, response.results
+        )
         return response
 
     async def QueryOffsets(
@@ -98,15 +104,18 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         # A slave, or the next master, may know older offsets than were reported before.
         await self._offsets.acting_for(request.group)
         found: list[tuple[GroupQueue, int | None]] = []
-        async for queue in each_in_turns(request.queues):
+        require_seen(topic_need(topic, SEEING) for topic in {each.topic for each in request.queues})
+        async for queue in self._turns.each(request.group, request.queues):
             key = GroupQueue(request.group, queue.topic, queue.queue_id)
             found.append((key, self._offsets.query(key)))
         if not request.queues:
-            found.extend(self._offsets.of_group(request.group))
+            sees = topics_seen()
+            of_group = self._offsets.of_group(request.group)
+            found.extend(each for each in of_group if sees(each[0].topic))
         # The term may have ended during the turns.
         self._offsets.check_master()
         response = broker_pb2.QueryOffsetsResponse()
-        async for key, offset in each_in_turns(found):
+        async for key, offset in self._turns.each(request.group, found):
             response.offsets.append(_committed(key, offset))
         return response
 
@@ -114,7 +123,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         self, request: broker_pb2.QueryBoundsRequest, context: Context
     ) -> broker_pb2.QueryBoundsResponse:
         response = broker_pb2.QueryBoundsResponse()
-        async for queue in each_in_turns(request.queues):
+        async for queue in self._turns.each(LISTINGS, request.queues):
             response.bounds.append(await self._bounds(queue.topic, queue.queue_id))
         return response
 
@@ -139,7 +148,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
     ) -> broker_pb2.SearchByTimestampResponse:
         upper = request.boundary == broker_pb2.UPPER
         response = broker_pb2.SearchByTimestampResponse()
-        async for queue in each_in_turns(request.queues):
+        async for queue in self._turns.each(LISTINGS, request.queues):
             topic, queue_id = queue.topic, queue.queue_id
             try:
                 self._guard.check_queue(topic, queue_id)
@@ -162,7 +171,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
             return offsets.reset(GroupQueue(group, entry.topic, entry.queue_id), entry.offset)
 
         response = broker_pb2.ResetOffsetsResponse()
-        await _done_with_each(request.offsets, reset, context, response.results)
+        await _done_with_each(self._turns, group, request.offsets, reset, context, response.results)
         try:
             async with asyncio.timeout(timeout_s(context, CONFIRM_TIMEOUT_S)) as scope:
                 await self._after_reset()
@@ -241,6 +250,8 @@ async def _sent_back(
 
 
 async def _done_with_each(
+    turns: LoopTurns,
+    asker: str,
     entries: Sequence[E],
     do: Callable[[E], asyncio.Future[None] | None],
     context: Context,
@@ -248,7 +259,7 @@ async def _done_with_each(
 ) -> None:
     """Appends each entry's result, once everything is confirmed or the time is up."""
     outcomes: list[Outcome] = []
-    async for entry in each_in_turns(entries):
+    async for entry in turns.each(asker, entries):
         try:
             outcomes.append(do(entry))
         except AerobeeError as error:
@@ -256,7 +267,7 @@ async def _done_with_each(
     waiting = {outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)}
     if waiting:
         await asyncio.wait(waiting, timeout=timeout_s(context, CONFIRM_TIMEOUT_S))
-    async for outcome in each_in_turns(outcomes):
+    async for outcome in turns.each(asker, outcomes):
         results.append(_status(outcome))
 
 
@@ -269,8 +280,10 @@ def timeout_s(context: Context, longest_s: float) -> float:
 
 
 def committed_offsets(offsets: list[tuple[GroupQueue, int]]) -> list[broker_pb2.CommittedOffset]:
-    """The first REMOVED_LISTED_MAX of them, sorted by queue."""
-    return [_committed(key, offset) for key, offset in sorted(offsets)[:REMOVED_LISTED_MAX]]
+    """The first REMOVED_LISTED_MAX of them that the caller may see, sorted by queue."""
+    sees = topics_seen()
+    shown = sorted(each for each in offsets if sees(each[0].topic))
+    return [_committed(key, offset) for key, offset in shown[:REMOVED_LISTED_MAX]]
 
 
 def _status(outcome: Outcome) -> common_pb2.Status:

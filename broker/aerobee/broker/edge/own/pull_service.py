@@ -108,6 +108,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
             if kind == "credit":
                 session.grant(command.credit.handle, command.credit.bytes)
             elif kind == "subscribe":
+                await self._prepare(command.subscribe.request)
                 self._subscribe(session, command.subscribe, peer)
             elif kind == "unsubscribe":
                 session.unsubscribe(command.unsubscribe.handle)
@@ -168,6 +169,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
     async def Pull(
         self, request: broker_pb2.PullRequest, context: Context
     ) -> broker_pb2.PullResult:
+        await self._prepare(request)
         parameters = self._parameters(request, context.peer())
         await begin_poll(parameters.group)
         wanted = QueueRead(
@@ -183,6 +185,11 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         found = await self._single.read(wanted, wait_s, check=lambda: self._check_lease(parameters))
         self._delivered(parameters, found)
         return _result(found)
+
+    async def _prepare(self, request: broker_pb2.PullRequest) -> None:
+        """A long SQL filter is compiled in a turn of the loop."""
+        if request.filter.type == broker_pb2.SQL92:
+            await self._expressions.prepared([request.filter.expression], request.group)
 
     def _is_current(self, key: GroupQueue, lease_epoch: int) -> bool:
         return self._coordinator.is_current(key, lease_epoch, self._clock.monotonic_s())

@@ -353,4 +353,5 @@ def _read_of(handle: _Handle) -> QueueRead:
         parameters.max_messages,
         parameters.filter,
         parameters.reader,
+        is_scan=handle.latest is not None and handle.latest.code is ReadCode.OK,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from aerobee.broker.groups.members import SUBSCRIPTIONS_PER_MEMBER_MAX
 from aerobee.broker.groups.ownership import QUEUES_PER_MEMBER_MAX
+from aerobee.cluster_view.ring_wishes import WISHES_PER_FRAME_MAX
 from aerobee.runtime.request_limits import Limit, RequestLimits
 from aerobee.runtime.server_engine import FRAME_BYTES_MAX
 from aerobee.runtime.tag_expression import EXPRESSION_LENGTH_MAX
@@ -48,6 +49,7 @@ _REQUEST_BYTES_MAX = {
     "WatchChecksRequest": 128 * KIB,
     "PullCommand": 256 * KIB,
     "PullRequest": 256 * KIB,
+    "RingWishes": 1 * MIB,
     # Answers repeat the topics and must fit a message as well.
     "CommitOffsetsRequest": 8 * MIB,
     "QueryOffsetsRequest": 8 * MIB,
@@ -103,6 +105,9 @@ _FIELDS = {
     "PullRequest.group": _NAME,
     "PullRequest.client_id": _NAME,
     "Filter.expression": _EXPRESSION,
+    "RingWishes.wishes": Limit(count=WISHES_PER_FRAME_MAX),
+    "RingWish.topic": _KEPT_NAME,
+    "RingWish.group": _KEPT_NAME,
     "CommitOffsetsRequest.group": _NAME,
     "CommitOffsetsRequest.client_id": _NAME,
     "CommitOffsetsRequest.offsets": _QUEUES,

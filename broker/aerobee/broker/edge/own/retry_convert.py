@@ -32,21 +32,27 @@ def sent_back_message(
 
 def retry_settings(policy: RetryPolicy, levels: DelayLevels) -> broker_pb2.RetrySettings:
     back_off = policy.back_off
-    settings = broker_pb2.RetrySettings(retries_max=policy.limit, ordered=policy.is_ordered)
+    settings = broker_pb2.RetrySettings(
+        retries_max=policy.limit,
+        ordered=policy.is_ordered,
+        in_order=broker_pb2.InOrderRetries(
+            retries_max=policy.limit_in_order, back_off=_exponential(policy.back_off_in_order)
+        ),
+    )
     if back_off is None:
         delays_ms = Steps(levels.delays_ms).all_ms
         settings.levels.CopyFrom(broker_pb2.DelayLevelBackOff(delays_ms=delays_ms))
     elif isinstance(back_off, Steps):
         settings.steps.delays_ms.extend(back_off.delays_ms)
     else:
-        settings.exponential.CopyFrom(
-            broker_pb2.ExponentialBackOff(
-                initial_ms=back_off.initial_ms,
-                max_ms=back_off.max_ms,
-                multiplier=back_off.multiplier,
-            )
-        )
+        settings.exponential.CopyFrom(_exponential(back_off))
     return settings
+
+
+def _exponential(back_off: Exponential) -> broker_pb2.ExponentialBackOff:
+    return broker_pb2.ExponentialBackOff(
+        initial_ms=back_off.initial_ms, max_ms=back_off.max_ms, multiplier=back_off.multiplier
+    )
 
 
 def exponential_of(settings: broker_pb2.RetrySettings) -> Exponential | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 
+from aerobee.access.running import topics_seen
 from aerobee.broker.delayed.schedule import Schedule, Scheduled
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
@@ -31,8 +32,10 @@ class ScheduleService(broker_pb2_grpc.ScheduleServiceServicer):
             after=request.after,
             limit=request.messages_max or MESSAGES_DEFAULT,
         )
+        sees = topics_seen()
         return broker_pb2.ListScheduledResponse(
-            messages=map(_message, page.messages), after=page.after
+            messages=[_message(each) for each in page.messages if sees(each.topic)],
+            after=page.after,
         )
 
     async def RecallScheduled(

@@ -185,9 +185,7 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         (ack,) = ack_frame([receipt], self._promise).acks
         message_id, handle = outgoing.message_id, ""
         if receipt.deliver_ms:
-            handle = self._encoder.recall_handle(
-                outgoing.batch.topic, receipt.deliver_ms, message_id
-            )
+            handle = self._encoder.recall_handle(outgoing, receipt.deliver_ms)
         reply.answer(
             broker_pb2.SendResponse(
                 message_id=message_id,

@@ -7,11 +7,13 @@ from typing import Any, Final
 
 import grpc
 
+from aerobee.access.running import sends_now, topics_seen
 from aerobee.broker.transactions.asked import AskedProducers
 from aerobee.broker.transactions.ends import Ends
 from aerobee.broker.transactions.listing import Listing, Wanted
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
 from aerobee.store_format.transaction_records import HalfMessage, Outcome
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
@@ -35,10 +37,13 @@ _SAID: Final = {
 class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
     """Translates for `Ends`, `Listing` and `AskedProducers`."""
 
-    def __init__(self, ends: Ends, listing: Listing, asked: AskedProducers) -> None:
+    def __init__(
+        self, ends: Ends, listing: Listing, asked: AskedProducers, turns: LoopTurns
+    ) -> None:
         self._asked = asked
         self._ends = ends
         self._listing = listing
+        self._turns = turns
 
     async def EndTransaction(
         self, request: broker_pb2.EndTransactionRequest, context: Context
@@ -59,14 +64,17 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
     async def ListTransactions(
         self, request: broker_pb2.ListTransactionsRequest, context: Context
     ) -> broker_pb2.ListTransactionsResponse:
+        await self._turns.turn(LISTINGS)
         listed = self._listing.aside if request.set_aside else self._listing.open
         page = listed(
             Wanted(request.topic, request.transaction_id, request.begin_ms, request.end_ms),
             from_offset=request.after,
             limit=request.transactions_max or TRANSACTIONS_DEFAULT,
         )
+        sees = topics_seen()
         return broker_pb2.ListTransactionsResponse(
-            transactions=map(_transaction, page.halves), after=page.next_offset or 0
+            transactions=[_transaction(half) for half in page.halves if sees(half.topic)],
+            after=page.next_offset or 0,
         )
 
     async def WatchChecks(
@@ -74,7 +82,7 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
     ) -> AsyncIterator[broker_pb2.TransactionCheck]:
         if not request.topics:
             raise InvalidArgument("name the topics whose transactions you know")
-        with self._asked.joined(request.topics) as producer:
+        with self._asked.joined(request.topics, may_send=sends_now()) as producer:
             while True:
                 question = await producer.next()
                 yield broker_pb2.TransactionCheck(

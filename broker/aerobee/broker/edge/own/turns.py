@@ -1,4 +1,5 @@
-"""Long requests processed in turns: other requests run between the parts of one."""
+"""Long frames of messages processed in turns: other requests run between the parts of one. Other
+long work takes its turns from `LoopTurns`."""
 
 from __future__ import annotations
 
@@ -18,10 +19,3 @@ async def in_turns(elements: Sequence[T]) -> AsyncIterator[Sequence[T]]:
         if start:
             await asyncio.sleep(0)
         yield elements[start : start + TURN_ELEMENTS]
-
-
-async def each_in_turns(elements: Sequence[T]) -> AsyncIterator[T]:
-    """One element at a time, in turns as in `in_turns`."""
-    async for part in in_turns(elements):
-        for element in part:
-            yield element

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aerobee.access.needs import Resources
 from aerobee.broker.edge.own.admin_service import AdminService
+from aerobee.broker.edge.own.needs import BrokerNeeds
 from aerobee.broker.edge.own.offset_service import OffsetService
 from aerobee.broker.observe.remaining import remaining_reading
 
@@ -22,6 +24,7 @@ def admin_service(parts: Wiring) -> AdminService:
         parts.handover,
         parts.closing,
         remaining_reading(parts).read,
+        BrokerNeeds(Resources(parts.config.cluster)),
     )
 
 
@@ -34,5 +37,6 @@ def offset_service(parts: Wiring) -> OffsetService:
         parts.queues,
         parts.retries.send_backs,
         parts.retries.dead_letters,
+        parts.reads.loop_turns,
         after_reset=parts.popping.until_written,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.retries.policy import RetryPolicy
@@ -75,3 +76,7 @@ class OwnTopics:
 
     def invalidate(self, topic: str) -> None:
         """The table is never behind."""
+
+    def telling(self, callback: Callable[[str], None]) -> AbstractContextManager[None]:
+        """No other broker ever has a queue."""
+        return nullcontext()

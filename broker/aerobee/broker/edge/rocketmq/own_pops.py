@@ -17,7 +17,7 @@ from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
 from aerobee.rocketmq_api.receiving.messages import message_id_of
-from aerobee.rocketmq_api.services.ports import Received, Wanted
+from aerobee.rocketmq_api.services.ports import Received, Rung, Wanted
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     AerobeeError,
@@ -26,6 +26,7 @@ from aerobee.runtime.errors import (
     StaleHandle,
     TopicNotFound,
 )
+from aerobee.runtime.names import is_retry_topic
 from aerobee.store_format.dead_letter_fields import GroupNameTooLong, dead_letter_topic, retry_topic
 from aerobee.store_format.pop_records import pop_retry_topics
 from aerobee.store_format.record import Record
@@ -68,26 +69,29 @@ class OwnPops:
         self._on_delivered = on_delivered
         self._turn = 0
 
-    async def receive(self, wanted: Wanted) -> list[Received]:
+    async def receive(self, wanted: Wanted, rings: Rung | None = None) -> list[Received]:
         await self._offsets.acting_for(wanted.group)
         poll = Poll(
-            wanted.client_id,
+            wanted.client,
             wanted.messages_max,
             wanted.invisible_ms,
             wanted.attempt_id,
             wanted.attempts_max,
             wanted.topic,
         )
-        keys = self._keys(wanted.group, wanted.topic)
+        keys = self.keys(wanted.group, wanted.topic)
         passing = filter_of(wanted.wish, is_exact=True)
-        popped = await self._pops.receive(keys, poll, passing, wanted.wait_ms / 1_000)
+        popped = await self._pops.receive(keys, poll, passing, wanted.wait_ms / 1_000, rings)
         if popped:
             size = sum(each.record.size for each in popped)
             self._on_delivered(wanted.group, wanted.topic, len(popped), size)
         return [self._received(each) for each in popped]
 
-    def _keys(self, group: str, topic: str) -> list[GroupQueue]:
-        """In the order in which they are looked at."""
+    def keys(self, group: str, topic: str) -> list[GroupQueue]:
+        """The queues of a poll, in the order in which they are looked at. Raises TopicNotFound,
+        NotReadableTopic."""
+        if topic not in self._topics and is_retry_topic(topic):
+            return []  # it is made here with its first message
         self._guard.check_read(topic, 0)
         config = self._topics.get(topic)
         count = 1 if config is None else config.read_queue_count
@@ -164,11 +168,13 @@ class OwnPops:
         if (refusal := self._refusal(handle, handled)) is not None:
             raise refusal
 
-    async def forward_by_id(self, topic: str, group: str, message_id: str, client_id: str) -> None:
+    async def forward_by_id(
+        self, topic: str, group: str, message_id: str, client: str, client_id: str
+    ) -> None:
         def is_wanted(record: Record) -> bool:
             return message_id_of(record) == message_id
 
-        found = await self._pops.held(self._keys(group, topic), client_id, is_wanted)
+        found = await self._pops.held(self.keys(group, topic), client, is_wanted)
         if found is not None:
             key, delivery = found
             handled = await self._pops.forward(key, delivery.offset, delivery.serial, client_id)

@@ -17,6 +17,7 @@ from aerobee.runtime.clock import Clock
 from aerobee.store_format.record_layout import HostAddress
 
 HOSTS_MAX: Final = 1_024
+RECALLED_MAX: Final = 10_000
 
 _UNSAFE: Final = {
     Late.DISK: Unsafe.DISK,
@@ -50,7 +51,9 @@ class OwnQueues:
         self.broker_name = broker_name
         self.store_host_ipv6 = store_host_ipv6
         self.is_master = is_master
-        self.recall = schedule.recall
+        self._schedule = schedule
+        self._recalled: dict[str, None] = {}
+        """The last handles of recalled messages: a client may ask again."""
         self._ingest = ingest
         self._durability = durability
         self._clock = clock
@@ -66,6 +69,15 @@ class OwnQueues:
                 self._hosts.clear()
             host = self._hosts[peer] = host_of_peer(peer)
         return host
+
+    async def recall(self, recall_handle: str) -> None:
+        """See the port."""
+        if recall_handle in self._recalled:
+            return
+        await self._schedule.recall(recall_handle)
+        while len(self._recalled) >= RECALLED_MAX:
+            del self._recalled[next(iter(self._recalled))]
+        self._recalled[recall_handle] = None
 
     def send(
         self, topic: str, parts: Sequence[QueueRecords], timeout_ms: int
@@ -126,4 +138,4 @@ def _sent(receipt: Receipt) -> Sent:
     if receipt.error is not None:
         return Sent(receipt.error)
     unsafe = None if receipt.late is None else _UNSAFE[receipt.late]
-    return Sent(None, receipt.base_queue_offset, receipt.deliver_ms, unsafe)
+    return Sent(None, receipt.base_queue_offset, receipt.deliver_ms, unsafe, receipt.transaction_id)

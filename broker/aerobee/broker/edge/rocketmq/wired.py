@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from aerobee.broker.edge.own.ring_service import RingService
 from aerobee.broker.edge.rocketmq.known import OwnGroups, OwnTopics
 from aerobee.broker.edge.rocketmq.own_pops import OwnPops
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
@@ -44,7 +45,8 @@ class RocketmqApi:
             is_master=is_master,
         )
         self.clients = ClientTable(clock, on_gone=parts.popping.pops.client_gone)
-        self.expressions = CompiledExpressions()
+        self.expressions = CompiledExpressions(turn=parts.reads.loop_turns.turn)
+        self.pops = _own_pops(parts)
         self.service = MessagingService(
             routes=routes,
             clients=self.clients,
@@ -71,19 +73,7 @@ class RocketmqApi:
                 is_master=is_master,
                 on_delivered=parts.traffic.delivered,
             ),
-            pops=OwnPops(
-                config.broker_name,
-                parts.popping.pops,
-                parts.folder.topics,
-                parts.offsets,
-                parts.guard,
-                parts.lookup,
-                clock,
-                parts.chance,
-                is_master=is_master,
-                is_ordered=parts.popping.is_ordered,
-                on_delivered=parts.traffic.delivered,
-            ),
+            pops=self.pops,
             transactions=OwnTransactions(
                 config.broker_name, parts.transactions.ends, is_master=is_master
             ),
@@ -91,10 +81,40 @@ class RocketmqApi:
             expressions=self.expressions,
         )
 
+        self.ring_service = RingService(parts.popping.bells, parts.popping.pops, self.pops.keys)
+        self._changed: set[str] = set()
+        parts.folder.topics.on_put = self._topic_changed
         self.producers = AskedProducers(self.service.questions)
+
+    def _topic_changed(self, name: str) -> None:
+        # Thousands may change in one turn.
+        if not self._changed:
+            asyncio.get_running_loop().call_soon(self._tell_changed)
+        self._changed.add(name)
+
+    def _tell_changed(self) -> None:
+        changed, self._changed = self._changed, set()
+        self.service.rings.topics_changed(changed)
+        self.ring_service.topics_changed(changed)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.service.run(), name="questions")
             if self._routes is not None:
                 tasks.create_task(self._routes.run(), name="routes")
+
+
+def _own_pops(parts: Wiring) -> OwnPops:
+    return OwnPops(
+        parts.config.broker_name,
+        parts.popping.pops,
+        parts.folder.topics,
+        parts.offsets,
+        parts.guard,
+        parts.lookup,
+        parts.clock,
+        parts.chance,
+        is_master=parts.roles.may_act,
+        is_ordered=parts.popping.is_ordered,
+        on_delivered=parts.traffic.delivered,
+    )

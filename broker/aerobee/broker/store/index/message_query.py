@@ -29,6 +29,8 @@ class QueryWanted:
     key: str
     begin_ms: int = 0
     end_ms: int = TIMESTAMP_MAX
+    before: int = 0
+    """Only records that begin before this log offset; 0: no bound."""
 
 
 class MessageQuery:
@@ -55,6 +57,8 @@ class MessageQuery:
     def records(self) -> Iterator[bytes]:
         """[any thread] One by one, each once, as many as the caller takes. Raises OSError."""
         for offset in self._search.unique_matches(self._lowest, self._budget):
+            if 0 < self._wanted.before <= offset:
+                continue
             if not self._budget.spend(RECORD_ENTRIES):
                 return
             record = self._record_at(offset)

@@ -22,6 +22,8 @@ from aerobee.store_format.consume_queue_entry import (
 from aerobee.store_format.consume_queue_ext import EXT_ADDRESS_MAX
 from aerobee.store_format.record import RECORD_SIZE_MIN, Record
 
+STEPS_MAX = 5_000
+"""Limit of one piece of evaluating records: it ends with the record that reaches it."""
 LOOP_ENTRIES_MAX = 8
 """Up to this many entries are checked one by one, as arrays would cost more than a loop."""
 
@@ -75,8 +77,9 @@ class Filter(Protocol):
         """For each entry's tags code whether its message may match; has no false negatives."""
         ...
 
-    def matches(self, record: Record) -> bool:
-        """Raises RecordCorrupt."""
+    def verdict(self, record: Record) -> tuple[bool, int]:
+        """Whether it matches, and what finding out cost, in steps of about 0.3 us. Raises
+        RecordCorrupt."""
         ...
 
 

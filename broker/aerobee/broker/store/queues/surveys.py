@@ -146,7 +146,7 @@ class JudgedCount:
             self._check.check_records(records, self._positions, self._sizes)
             matching = start = 0
             for size in sizes:
-                matching += self._filter.matches(Record(records, start, start + size))
+                matching += self._filter.verdict(Record(records, start, start + size))[0]
                 start += size
         except (AerobeeError, OSError, RecordCorrupt):
             return UNKNOWN

@@ -184,6 +184,14 @@ class TopicTable(NamedConfigs[TopicConfig]):
     def __init__(self, configs: Mapping[str, TopicConfig] | None = None) -> None:
         super().__init__(configs)
         self.ending: dict[str, int] = {}
+        self.on_put: Callable[[str], None] = lambda name: None
+        """Called with the name of a topic that is new or has changed."""
+
+    def put(self, config: TopicConfig) -> bool:
+        is_news = super().put(config)
+        if is_news:
+            self.on_put(config.name)
+        return is_news
 
     @classmethod
     def load(cls, data: bytes) -> Self:

@@ -58,7 +58,8 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
               that has it, or a broker does not know of all that waits what it is for
     again     in the retry topic, and not finished there; null if that is not known
     dead      in the dead-letter topic, and not sent again
-    resent    in the dead-letter topic, and sent again: counted once more wherever they are now
+    resent    in the dead-letter topic, and sent again to a topic: counted once more wherever they
+              are now; what went to the group's retry topic is counted there, or finished
 
     Each message is in one state: `sent` is the sum of the others. `states` are the run's.
     """
@@ -83,7 +84,7 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
         .where(retry)
         .select("cluster", _group_of(RETRY_PREFIX), F.col("messages").alias("waiting")),
         _stored(tables, DEAD_LETTER_PREFIX, "dead"),
-        resent.withColumn("dead", -F.col("resent")),
+        resent.withColumn("dead", -(F.col("resent") + F.col("returned"))).drop("returned"),
     ]
     together = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
     zero = F.lit(0).cast("long")
@@ -146,13 +147,16 @@ def _resent(tables: Tables) -> DataFrame:
         .agg(F.min("min_offset").alias("begin"))
     )
     return (
-        tables.journal.where(F.col("kind") == "resent")
+        tables.journal.where(F.col("kind").isin("resent", "returned"))
         .join(begins, _QUEUE)
         .where(F.col("offset") >= F.col("begin"))
-        .select(*_QUEUE, "offset")
+        .select(*_QUEUE, "offset", "kind")
         .distinct()
         .groupBy("cluster", _group_of(DEAD_LETTER_PREFIX))
-        .agg(F.count("*").alias("resent"))
+        .agg(
+            F.count_if(F.col("kind") == "resent").alias("resent"),
+            F.count_if(F.col("kind") == "returned").alias("returned"),
+        )
     )
 
 

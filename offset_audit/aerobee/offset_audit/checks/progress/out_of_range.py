@@ -40,7 +40,7 @@ def _held(tables: Tables, limits: Limits) -> DataFrame:
 def _told(tables: Tables, limits: Limits) -> DataFrame:
     """With `told_offset`: the group's last offset in the journal."""
     told = (
-        tables.journal.where("kind not in ('sentBack', 'resent')")
+        tables.journal.where("kind not in ('sentBack', 'resent', 'returned')")
         .groupBy(*KEY)
         .agg(F.expr("max_by(offset, struct(journal_offset, entry)) told_offset"))
     )

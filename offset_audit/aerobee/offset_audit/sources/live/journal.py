@@ -33,6 +33,7 @@ from aerobee.offset_audit.tables import JOURNAL, ORIGIN, schema
 from aerobee.runtime import errors
 from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.tls import dialled_tls
+from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
 from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 
@@ -53,6 +54,8 @@ TOPIC_END: Final = "topicEnd"
 null in its row and stand for all."""
 SENT_BACK: Final = "sentBack"
 RESENT: Final = "resent"
+RETURNED: Final = "returned"
+"""Resent to the group that failed: written as `resent`, to its retry topic."""
 COPIED: Final = "copied"
 UNREAD: Final = "unread"
 """The kind of the row for a journal whose reading broke off: the rest of that journal must be
@@ -302,7 +305,7 @@ def _row(
         int64(entry.get("leaseEpoch")),
         int64(entry.get("timestamp")),
         text_of(entry.get("clientId")),
-        entry["kind"],
+        RETURNED if str(entry.get("toTopic", "")).startswith(RETRY_PREFIX) else entry["kind"],
         copy,
     )
 
