@@ -32,6 +32,15 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 app = FastAPI(lifespan=lifespan)
 
 
+@app.get("/ready", status_code=204)
+async def ready(request: Request) -> None:
+    """For a load balancer or Kubernetes: 503 while orders could not be taken, and why."""
+    try:
+        await request.app.state.producer.ready("web_orders", timeout=2.0)
+    except AerobeeError as error:
+        raise HTTPException(503, str(error)) from error
+
+
 @app.post("/orders", status_code=202)
 async def take(order: Order, request: Request) -> dict[str, str]:
     """Answers once the message is stored, so that no accepted order is lost."""

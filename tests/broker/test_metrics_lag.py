@@ -16,6 +16,7 @@ from aerobee.broker.groups.membership import GroupView
 from aerobee.broker.groups.ownership import Ownership
 from aerobee.broker.groups.queue_leases import GroupQueue, Lease, QueueLeases
 from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
+from aerobee.broker.observe.metrics.rocketmq import importance
 from aerobee.broker.observe.metrics.store_times import StoreTimes
 from aerobee.broker.observe.stats import Counters, LoopDelay
 from aerobee.broker.reading.read_pool import ReadPool
@@ -218,3 +219,8 @@ async def test_groups_with_members_come_before_those_that_only_committed_once(
         world.offsets.commit(group, "t", 0, 2)
     world.join("present")
     assert [row.group for row in await world.read()] == ["present", "gone-a", "gone-b"]
+
+
+def test_the_groups_with_the_most_lag_come_first_and_unknown_ones_before_those_without() -> None:
+    rows = [GroupLag(name, "t", lag) for name, lag in (("a", 0), ("b", 7), ("c", None), ("d", 9))]
+    assert [each.group for each in sorted(rows, key=importance)] == ["d", "b", "c", "a"]

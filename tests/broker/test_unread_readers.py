@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,17 @@ import pytest
 from aerobee.broker.groups.members import Member, Members, Subscription
 from aerobee.broker.retention.unread_readers import UnreadReaders
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.unread_search import QueueReaders
+from aerobee.broker.store.retention.retention_config import RetentionConfig
+from aerobee.broker.store.retention.retention_policy import Cause
+from aerobee.broker.store.retention.retention_statistics import (
+    Because,
+    RemovedSegment,
+    RetentionCounters,
+)
+from aerobee.broker.store.retention.unread_search import QueueReaders, removed_unread
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
-from tests.support.stores import append, open_store
+from tests.support.stores import SMALL, append, open_store
 
 
 class Tables:
@@ -171,3 +179,34 @@ def test_many_queues_let_the_loop_run_in_between(tables: Tables) -> None:
 
     parts = asyncio.run(collect())
     assert parts == [200] * 5 + [0]
+
+
+def test_a_limit_of_the_brokers_counts_for_topics_without_one_of_their_own(tmp_path: Path) -> None:
+    retention = RetentionConfig(keep_unread_max_bytes=500)
+    tables = Tables(open_store(tmp_path, replace(SMALL, retention=retention)))
+    tables.put("own", keep_unread_max_bytes="0")
+    append(tables.store, "own", 0, b"x")
+    for topic in ("t", "own"):
+        tables.offsets.commit("g", topic, 0, 0)
+    assert {each.topic: each.keep_bytes_max for each in tables.collect()} == {"t": 500, "own": 0}
+
+
+@pytest.mark.parametrize(
+    ("keep_bytes_max", "is_commanded", "because"),
+    [
+        (500, False, Because.LIMIT),
+        (0, False, Because.LIMIT),
+        (None, True, Because.COMMAND),
+        (500, True, Because.COMMAND),
+        (None, False, Because.UNEXPECTED),
+    ],
+)
+def test_what_was_removed_unread_says_for_which_group_and_why(
+    keep_bytes_max: int | None, is_commanded: bool, because: Because
+) -> None:
+    readers = QueueReaders("t", 0, {"slow": 3, "fast": 20}, keep_bytes_max)
+    losses = removed_unread(readers, 0, 10, is_commanded=is_commanded)
+    counters = RetentionCounters()
+    for name in ("0", "1"):
+        counters.add(RemovedSegment(name, 0, 1, 1, Cause.EXPIRED, tuple(losses)))
+    assert counters.by_group == (("slow", "t", because, 14),)

@@ -165,3 +165,31 @@ def test_a_prune_keeps_what_is_unread_unless_it_is_told_otherwise(cluster: Up) -
     wished["topics"].pop()
     applied(cluster, wished, "--prune", "--delete-unread", "--yes")
     assert topics(cluster).keys() == set(kept)
+
+
+@pytest.mark.thorough
+def test_what_is_exported_is_applied_without_a_change(cluster: Up, tmp_path: Path) -> None:
+    cluster.run("user", "create", "export", "--credentials-file", str(tmp_path / "export"))
+    declared = {
+        "topics": [{"name": "yes", "type": "DELAY", "attributes": {"keep_unread_max_bytes": 7}}],
+        "groups": [
+            {"name": "0123", "retriesMax": 5, "backOff": "exponential", "initial": "1s"},
+            {"name": "plain-export", "retriesMax": 3, "ordered": True},
+        ],
+        "quotas": [
+            {"user": "export", "limits": {"send_bytes": 1_000_000, "connections": "none"}},
+            {"default": True, "limits": {"send_bytes": 2_000_000}},
+        ],
+        "policies": [
+            {"user": "export", "resource": "Topic:o*", "actions": "Sub", "sources": "10.0.0.0/8"},
+            {"user": "export", "resource": "*", "actions": "All", "decision": "Deny"},
+        ],
+    }
+    applied(cluster, declared, "--yes")
+    exported = cluster.run("apply", "--export")
+    assert exported.stderr == ""
+    for name in ("yes", "0123", "send_bytes", "10.0.0.0/8"):
+        assert name in exported.stdout
+    for text in (exported.stdout, json.dumps(cluster.json("apply", "--export"))):
+        said = cluster.run("apply", "-f", "-", "--dry-run", "--prune", given=text).stdout
+        assert "plan: 0 to create, 0 to change, 0 to delete" in said

@@ -85,7 +85,7 @@ def test_without_pyspark_it_says_how_to_get_it_and_all_else_works() -> None:
         "main()\n"
     )
     assert done.returncode == 69, done.stderr
-    assert "pip install 'aerobee[audit]'" in done.stderr
+    assert "pip install '.[audit]' in a checkout" in done.stderr
     assert "Traceback" not in done.stderr
 
     every = run(

@@ -69,6 +69,19 @@ def test_clients_outside_are_told_addresses_outside(cluster: Up) -> None:
     assert told("--nameserver", outside["nameserver"]) == {outside["broker-a"], outside["broker-b"]}
 
 
+def test_a_few_lines_are_spread_over_the_queues(cluster: Up) -> None:
+    cluster.run("topic", "create", "spread-out", "--queues", "4")
+    sent(cluster, "spread-out", numbers(50))
+    held = [each["maxOffset"] for each in cluster.json("topic", "show", "spread-out")["queues"]]
+    assert sum(held) == 50
+    assert max(held) < 50
+
+
+def test_an_error_before_anything_was_sent_does_not_count_what_was_sent(cluster: Up) -> None:
+    refused = cluster.run("produce", "a b", given="x\n", expect=2)
+    assert "before that" not in refused.stderr
+
+
 def test_what_was_produced_is_consumed_once_by_a_group(cluster: Up) -> None:
     lines = numbers(500)
     sent(cluster, "once", lines)

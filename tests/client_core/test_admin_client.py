@@ -128,3 +128,9 @@ async def test_a_topic_may_be_created_by_all_who_need_it(served: ClusterConnecti
             await admin.topics.create("shared")
         with pytest.raises(errors.IllegalName):
             await admin.topics.create("a b", exist_ok=True)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8081", "127.0.0.1:8081/", "grpc://mq:8081"])
+def test_a_url_is_refused_when_the_client_is_made(address: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match="is a URL or a path: write host:port"):
+        AdminClient(address)

@@ -86,12 +86,12 @@ async def test_a_test_says_what_to_install_for_it() -> None:
     for name in ("RealCluster", "VirtualCluster", "faults"):
         done = await run(f"from aerobee.testing import {name}")
         assert done.returncode == 1
-        assert done.stderr.splitlines()[-1].endswith("pip install 'aerobee[server]'")
+        assert done.stderr.splitlines()[-1].endswith("pip install '.[server]' in a checkout")
 
 
 async def test_a_command_says_what_to_install_for_it() -> None:
     command = "from aerobee.cli.__main__ import main; main(prog_name='aerobee')"
     done = await run(command, "nameserver")
     assert done.returncode == 3
-    assert "which is not installed: pip install 'aerobee[server]'" in done.stderr
+    assert "which is not installed: pip install '.[server]' in a checkout" in done.stderr
     assert (await run(command, "produce", "--help")).returncode == 0

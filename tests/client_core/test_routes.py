@@ -215,7 +215,10 @@ def test_addresses_come_as_text_or_list(text: str | list[str], addresses: tuple[
     assert parse_addresses(text) == addresses
 
 
-@pytest.mark.parametrize("text", ["", [], "host", "host:", ":1", "host:0", "host:65536", "a:b"])
+@pytest.mark.parametrize(
+    "text",
+    ["", [], "host", "host:", ":1", "host:0", "host:65536", "a:b", "[1:2:3]:8081", "127.0.0.1:080"],
+)
 def test_what_is_no_address_is_refused(text: str | list[str]) -> None:
     with pytest.raises(errors.InvalidArgument):
         ClusterConnection(text)

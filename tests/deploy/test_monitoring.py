@@ -54,7 +54,7 @@ NOT_OF_ONE_SCRAPE = {
     "AerobeeAuditLogLosesLines",
     "AerobeeCertificateExpiresSoon",
     "AerobeeRecordsMisplaced",
-    "AerobeeUnreadMessagesRemoved",
+    "AerobeeUnreadMessagesLost",
 }
 """Pages about what a hand-over cannot look like: they need not wait."""
 

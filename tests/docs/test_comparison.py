@@ -11,14 +11,15 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 def test_every_row_of_figures_is_one_of_the_performance_page() -> None:
     measured = (DOCS / "comparison.md").read_text("utf-8").partition("## Measured")[2]
     rows = [line for line in measured.splitlines() if line.startswith("|")]
-    known = set((DOCS / "performance.md").read_text("utf-8").splitlines())
+    known = (DOCS / "performance.md").read_text("utf-8").splitlines()
     assert len(rows) > 12
-    assert [row for row in rows if row not in known] == []
+    # The last column there may be a goal, which says nothing about others.
+    assert [row for row in rows if not any(each.startswith(row) for each in known)] == []
 
 
-def test_the_rates_of_the_answers_are_in_the_performance_page() -> None:
+def test_the_rates_of_the_answers_are_those_of_the_comparison() -> None:
     answer = (DOCS / "faq.md").read_text("utf-8").partition("## Is it ready")[0]
-    rates = re.findall(r"\d+,000", answer)
+    rates = re.findall(r"\d+,\d00", answer)
     assert len(rates) == 2
-    figures = (DOCS / "performance.md").read_text("utf-8").partition("## Beside")[0]
-    assert all(f"| {rate}" in figures for rate in rates)
+    measured = (DOCS / "comparison.md").read_text("utf-8").partition("## Measured")[2]
+    assert all(f"messages/s | {rate} |" in measured for rate in rates)

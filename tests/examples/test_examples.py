@@ -79,9 +79,10 @@ with TestClient(app) as client:
     answer = client.post("/orders", json={"id": "17", "plugs": 2})
     print(answer.status_code, len(answer.json()["message_id"]))
     print(client.post("/orders", json={"id": "18"}).status_code)
+    print(client.get("/ready").status_code)
 """,
     )
-    assert said.split() == ["202", "32", "422"]
+    assert said.split() == ["202", "32", "422", "204"]
     assert [json.loads(line) for line in consumed(cluster, "web_orders", 1)] == [
         {"id": "17", "plugs": 2}
     ]

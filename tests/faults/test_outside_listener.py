@@ -196,9 +196,10 @@ async def test_clients_outside_see_outside_addresses_and_nodes_use_none_of_them(
             with pytest.raises(grpc.aio.AioRpcError, match="outside listener"):
                 await stub.Register().read()
         async with grpc.aio.insecure_channel(cluster.balancers[1].address) as channel:
-            replicate: Any = channel.stream_stream("/aerobee.v1.ReplicationService/Replicate")
-            with pytest.raises(grpc.aio.AioRpcError, match="outside listener"):
-                await replicate().read()
+            for path in ("ReplicationService/Replicate", "RingService/Rings"):
+                stream: Any = channel.stream_stream(f"/aerobee.v1.{path}")
+                with pytest.raises(grpc.aio.AioRpcError, match="outside listener"):
+                    await stream().read()
 
         # The balancers fall silent: replicas go on, and in sync.
         for balancer in cluster.balancers:

@@ -100,7 +100,7 @@ async def test_a_call_that_waits_can_be_cancelled() -> None:
 
 @pytest.mark.parametrize("address", ["host", "host:", ":80", "::1:80", "host:x", "host:99999"])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(ValueError, match="is no address"):
+    with pytest.raises(ValueError, match="is not an address"):
         split_address(address)
 
 

@@ -293,7 +293,7 @@ CLIENTS: Final = (
     Mutant(
         name="time-limit-from-the-buffer-on",
         breaks="a send with a timeout takes twice as long when the buffer is full",
-        file=f"{_PRODUCER}/producer.py",
+        file=f"{_PRODUCER}/delivery.py",
         old="                deadline_s=end_s,\n",
         new="",
         tests=(

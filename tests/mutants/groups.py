@@ -184,6 +184,40 @@ GROUPS: Final = (
             "::test_a_break_in_a_hand_over_loses_and_repeats_no_message_that_apache_handed_out",
         ),
     ),
+    # ------------------------------------------------------------------------------ changed tables
+    Mutant(
+        name="changed-table-believed",
+        breaks="a group begins again because something else took it out of the table of offsets",
+        file="broker/aerobee/broker/replication/opening.py",
+        old="if not offsets.is_as_written:",
+        new="if False:",
+        tests=(
+            "tests/broker/test_doubted_offsets.py"
+            "::test_what_a_table_lacks_is_taken_from_the_journal",
+        ),
+    ),
+    Mutant(
+        name="fences-of-a-changed-table",
+        breaks="an offset that was lowered in the table stays so although the journal has more",
+        file="broker/aerobee/broker/store/tables/consumer_offset_table.py",
+        old="        self._epochs.clear()\n",
+        new="",
+        tests=(
+            "tests/broker/test_doubted_offsets.py"
+            "::test_the_journal_makes_any_table_right_whose_offsets_were_lowered",
+        ),
+    ),
+    Mutant(
+        name="settings-deleted-again",
+        breaks="reading the journal again deletes the settings of a group that was made again",
+        file="broker/aerobee/broker/offsets/state.py",
+        old="if entry.group is not None and entry.topic is None and self._doubted is None:",
+        new="if entry.group is not None and entry.topic is None:",
+        tests=(
+            "tests/broker/test_doubted_offsets.py"
+            "::test_reading_the_journal_again_deletes_no_settings_of_a_group_that_was_made_again",
+        ),
+    ),
     # ------------------------------------------------------------------------------ polls elsewhere
     Mutant(
         name="rings-missed-while-looking",

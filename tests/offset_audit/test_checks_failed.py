@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from aerobee.offset_audit.checks.check import Check, Limits
 from aerobee.offset_audit.checks.data.compare import TROUBLE
 from aerobee.offset_audit.checks.data.failed import DEAD_LETTER_ORIGIN, RETRY_LOST, RETRY_TWICE
 from aerobee.offset_audit.checks.data.waiting import failed_by_group
+from aerobee.offset_audit.outputs.console import failed_line
 from aerobee.offset_audit.tables import STATES, schema
 from tests.offset_audit.table_builders import BROKER, CLUSTER, NOW_MS, TableRows, frame
 
@@ -209,10 +211,11 @@ def test_each_message_of_a_group_is_in_one_state(spark: SparkSession) -> None:
     tables, progress = rows.tables(spark), frame(spark, STATES, states)
     found = failed_by_group(tables, progress, knows_waiting=True).collect()
     assert {row.group: tuple(row[2:]) for row in found} == {
-        "g": (40, 3, 28, 2, 4, 2, 1),
-        "new": (None, None, None, 0, 6, 0, 0),
-        "elsewhere": (None, None, None, 0, 1, 0, 0),
-        "unknown": (6, None, 1, 0, None, 1, 0),
+        # Whether the copy of the one that the reset took back is finished, no one knows.
+        "g": (40, None, 28, 2, 4, 2, 1, None),
+        "new": (None, None, None, 0, 6, 0, 0, 0),
+        "elsewhere": (None, None, None, 0, 1, 0, 0, 0),
+        "unknown": (6, None, 1, 0, None, 1, 0, 0),
     }
     found = failed_by_group(tables, progress, knows_waiting=False).collect()
     assert {row.waiting for row in found} == {None}
@@ -236,3 +239,93 @@ def test_how_many_wait_to_come_again_is_told_by_brokers_that_know_it(
     rows.add("waiting", topic=topic, kind=kind, messages=messages)
     found = failed_by_group(rows.tables(spark), frame(spark, STATES, []), knows_waiting=True)
     assert [(row.waiting, row.dead) for row in found.collect()] == [(waiting, 1)]
+
+
+def history(chance: random.Random) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """What the journal says after some reading, failing and resetting of one queue of ten messages,
+    and what is true then: how many messages and copies are where."""
+    sent, committed, events = 10, 0, 0
+    journal: list[dict[str, Any]] = []
+    copies: list[tuple[int, str]] = []  # the message, and where its copy is
+    sent_back: set[int] = set()  # since the newest reset below it
+    for at_ms in range(1, chance.randrange(2, 25)):
+        step = chance.random()
+        if step < 0.6 and committed < sent:
+            if chance.random() < 0.5:
+                events += 1
+                sent_back.add(committed)
+                place = {"offset": committed, "journal_offset": events, "timestamp_ms": at_ms}
+                journal.append({"kind": "sentBack", **place})
+                copies.append((committed, chance.choice(["waiting", "again", "dead"])))
+            committed += 1
+        elif step < 0.75:
+            committed = chance.randrange(committed + 1)
+            place = {"offset": committed, "journal_offset": 0, "timestamp_ms": at_ms}
+            journal.append({"kind": "reset", **place})
+            sent_back = {each for each in sent_back if each < committed}
+        elif copies:
+            index = chance.randrange(len(copies))
+            message, where = copies.pop(index)
+            if where == "waiting":
+                copies.append((message, "again"))
+            elif (where == "again" and chance.random() < 0.5) or where == "dead":
+                copies.append((message, "dead"))
+    true = {where: sum(one == where for _, one in copies) for where in ("waiting", "again", "dead")}
+    with_copy = {message for message, _ in copies if message in sent_back and message < committed}
+    # A message is unread, or its newest copy says where it is, or it is finished.
+    true |= {"committed": committed, "finished": committed - len(with_copy)}
+    return journal, true
+
+
+def test_states_exclude_each_other_after_any_resets_retries_delays_and_dead_letters(
+    spark: SparkSession,
+) -> None:
+    rows = TableRows()
+    chance = random.Random(7)
+    states, expected = [], {}
+    names = schema(STATES).names
+    for number in range(80):
+        group = f"g{number}"
+        journal, true = history(chance)
+        for each in journal:
+            rows.add("journal", group=group, **each)
+        for _ in range(true["waiting"]):
+            rows.add("pending", kind="DELAY", real_topic=f"%RETRY%{group}")
+        place = {"cluster": CLUSTER, "broker_name": BROKER, "group": group, "queue_id": 0}
+        known = {"topic": "t", "committed_offset": true["committed"], "max_offset": 10}
+        states.append({**place, **known, "lag": 10 - true["committed"]})
+        if true["again"]:
+            rows.add("queues", topic=f"%RETRY%{group}", min_offset=0, max_offset=true["again"])
+        if true["dead"]:
+            rows.add("queues", topic=f"%DLQ%{group}", min_offset=0, max_offset=true["dead"])
+        expected[group] = true
+    table = frame(spark, STATES, [{name: one.get(name) for name in names} for one in states])
+    found = failed_by_group(rows.tables(spark), table, knows_waiting=True).collect()
+    assert len(found) > 30
+    sure = 0
+    for row in found:
+        true = expected[row.group]
+        assert (row.waiting, row.again, row.dead) == (true["waiting"], true["again"], true["dead"])
+        assert row.unread == 10 - true["committed"]
+        if row.finished is not None:
+            sure += 1
+            parts = row.finished + row.unread + row.waiting + row.again + row.dead - row.twice
+            assert parts == row.sent == 10
+            assert row.finished == true["finished"], (row, true)
+    assert sure > len(found) / 2
+
+
+def test_a_reset_below_a_dead_letter_leaves_nothing_finished_and_nothing_negative(
+    spark: SparkSession,
+) -> None:
+    rows = TableRows()
+    rows.add("journal", kind="sentBack", group="g", offset=5, journal_offset=1, timestamp_ms=9)
+    rows.add("journal", kind="reset", group="g", offset=0, journal_offset=2, timestamp_ms=20)
+    rows.add("queues", topic="%DLQ%g", min_offset=0, max_offset=1)
+    values = {"cluster": CLUSTER, "broker_name": BROKER, "group": "g", "topic": "t", "queue_id": 0}
+    values |= {"committed_offset": 0, "max_offset": 111, "lag": 111}
+    table = frame(spark, STATES, [{name: values.get(name) for name in schema(STATES).names}])
+    (row,) = failed_by_group(rows.tables(spark), table, knows_waiting=True).collect()
+    assert (row.sent, row.finished, row.unread, row.dead, row.twice) == (111, 0, 111, 1, 1)
+    told = failed_line(row.asDict())
+    assert told == "111 sent: 111 unread, 1 dead, 1 of these counted twice, since a reset"

@@ -77,6 +77,7 @@ SUMMARY = Summary(
             "again": 2,
             "dead": 3,
             "resent": 0,
+            "twice": 0,
         },
     ),
     failed_total=1,

@@ -425,4 +425,4 @@ except ImportError as error:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
-    assert 'pip install "aerobee[otel]"' in done.stdout
+    assert 'pip install ".[otel]" in a checkout' in done.stdout

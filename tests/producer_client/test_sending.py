@@ -593,9 +593,10 @@ async def test_a_broker_that_restarts_while_nothing_is_sent_is_found_again(
     nameserver: FakeNameserver, broker_a: FakeBroker
 ) -> None:
     async with Producer(nameserver.address) as producer:
+        await producer.send(Message("orders", b"0"))
         await producer.send(Message("orders", b"1"), timeout=0.2)
         await broker_a.stop()
         await asyncio.sleep(0.3)
         await broker_a.start()
         await producer.send(Message("orders", b"2"))
-    assert broker_a.bodies("orders") == [b"1", b"2"]
+    assert broker_a.bodies("orders") == [b"0", b"1", b"2"]

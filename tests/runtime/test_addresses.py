@@ -13,20 +13,29 @@ from aerobee.runtime.addresses import (
 from aerobee.runtime.errors import InvalidArgument
 
 
-@pytest.mark.parametrize("address", ["h:0", "h:65535", "10.0.0.1:1", "[::1]:8081", "a.b-c:00080"])
+@pytest.mark.parametrize("address", ["h:0", "h:65535", "10.0.0.1:1", "[::1]:8081", "a.b-c:80"])
 def test_host_and_a_port_that_exists_are_an_address(address: str) -> None:
     require_address("listen", address)
 
 
 @pytest.mark.parametrize(
-    "address", ["", "8081", ":8081", "h:", "h:65536", "h:99999", "h:-1", "::1:1"]
+    "address",
+    ["", "8081", ":8081", "h:", "h:65536", "h:99999", "h:-1", "::1:1", "127.0.0.1:080", "h:00"],
 )
 def test_anything_else_is_refused_by_its_key(address: str) -> None:
     with pytest.raises(InvalidArgument, match=r"^health\.listen must be host:port"):
         require_address("health.listen", address)
 
 
-@pytest.mark.parametrize("address", ["h:1", "h:65535", "[::1]:8081"])
+@pytest.mark.parametrize("host", ["1:2:3", "1::2::3", "127.0.0.1", "12345::", "fe80", ".", ""])
+def test_brackets_hold_an_ipv6_address_and_nothing_else(host: str) -> None:
+    """It was taken for a name, and then no name server knew it."""
+    for require in (require_address, require_dialled_address):
+        with pytest.raises(InvalidArgument, match=r"^nameservers must (have an IPv6|be host:port)"):
+            require("nameservers", f"[{host}]:8081")
+
+
+@pytest.mark.parametrize("address", ["h:1", "h:65535", "[::1]:8081", "[2001:db8::7]:8081"])
 def test_who_is_called_has_a_port(address: str) -> None:
     require_dialled_address("nameservers", address)
 

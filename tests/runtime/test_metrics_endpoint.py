@@ -15,6 +15,7 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
 
+from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.metrics.config import MetricsConfig
 from aerobee.runtime.metrics.endpoint import CONNECTIONS_MAX, MetricsEndpoint, serve_metrics
@@ -27,6 +28,7 @@ from aerobee.runtime.metrics.families import (
     one_gauge,
 )
 from aerobee.runtime.metrics.histogram import Histogram
+from aerobee.runtime.metrics.page_limit import PAGE_BYTES_MAX
 from tests.support.ports import free_port
 from tests.support.scrapes import Scrape, fetch
 
@@ -113,23 +115,72 @@ async def test_a_source_that_is_hidden_is_asked_no_more(endpoint: MetricsEndpoin
     assert "it" not in (await scrape(address)).names()
 
 
-async def test_scrapes_at_the_same_time_are_gathered_one_after_the_other(
+async def test_scrapes_at_the_same_time_share_one_page_and_the_next_gets_a_new_one(
     endpoint: MetricsEndpoint,
 ) -> None:
-    running = 0
+    gathered = 0
 
     async def source() -> Gathered:
-        nonlocal running
-        running += 1
-        assert running == 1
-        await asyncio.sleep(0.02)
-        running -= 1
-        return Gathered(LABELS, [one_gauge("it", "", 1)])
+        nonlocal gathered
+        gathered += 1
+        await asyncio.sleep(0.05)
+        return Gathered(LABELS, [one_gauge("it", "", gathered)])
 
     endpoint.show("one", source)
     address = endpoint.start("127.0.0.1:0")
-    for found in await asyncio.gather(*(scrape(address) for _ in range(5))):
-        assert found.get("it") == 1
+    found = await asyncio.gather(*(scrape(address) for _ in range(5)))
+    assert gathered < 5
+    assert {each.get("it") for each in found} <= {1, 2}
+    assert (await scrape(address)).get("it") == gathered
+
+
+async def test_a_page_that_took_long_answers_for_three_times_as_long() -> None:
+    clock = ManualClock()
+    endpoint = MetricsEndpoint(clock=clock)
+    gathered = 0
+
+    async def source() -> Gathered:
+        nonlocal gathered
+        gathered += 1
+        clock.advance_ms(1_000)
+        return Gathered(LABELS, [one_gauge("it", "", gathered)])
+
+    endpoint.show("one", source)
+    address = endpoint.start("127.0.0.1:0")
+    assert (await scrape(address)).get("it") == 1
+    clock.advance_ms(2_900)
+    assert (await scrape(address)).get("it") == 1
+    clock.advance_ms(200)
+    assert (await scrape(address)).get("it") == 2
+    await endpoint.stop()
+
+
+async def test_a_page_is_bounded_in_bytes_counts_what_it_leaves_out_and_keeps_the_first() -> None:
+    large, small = gauge("large", "", "name", "topic"), gauge("small", "", "name")
+    latencies = HistogramFamily("latency", "", ("name",))
+    histogram = Histogram((1.0, 2.0))
+    for number in range(40_000):
+        large.add(number, f"group-{number}-{'x' * 80}", "t" * 100)
+    for number in range(3_000):
+        latencies.add(histogram.copy(), f"{number}-{'y' * 200}")
+    small.add(1, "one")
+
+    async def source() -> Gathered:
+        return Gathered({**LABELS, "node_id": "n" * 40}, [large, small, latencies])
+
+    endpoint = MetricsEndpoint()
+    endpoint.show("one", source)
+    text, _ = await asyncio.to_thread(fetch, endpoint.start("127.0.0.1:0"))
+    await endpoint.stop()
+    assert PAGE_BYTES_MAX * 0.8 < len(text) < PAGE_BYTES_MAX * 1.2
+    assert "\nsmall{" in text
+    kept = text.count("\nlarge{")
+    assert f"group-{kept - 1}-" in text
+    assert f"group-{kept}-" not in text
+    left_out = f'aerobee_metrics_left_out_series{{cluster="c",metric="large",node_id="{"n" * 40}"}}'
+    assert f"{left_out} {40_000 - kept}" in text.replace(".0\n", "\n")
+    assert 'metric="latency"' in text
+    assert 'metric="small"' not in text
 
 
 async def test_a_loop_that_does_not_answer_makes_the_scrape_fail_and_no_more(

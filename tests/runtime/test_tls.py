@@ -54,7 +54,9 @@ from aerobee.runtime.tls_config import (
 from tests.support.certificates import Certificate, issue, out_of_time
 from tests.support.ports import free_port
 
-EXPIRY = re.compile(r"aerobee_tls_certificate_expiry_timestamp_seconds\{.*\} (\S+)")
+EXPIRY = re.compile(
+    r'aerobee_tls_certificate_expiry_timestamp_seconds\{.*certificate="([^"]+)".*\} (\S+)'
+)
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +220,8 @@ async def test_new_certificates_are_used_and_unusable_ones_are_not(
         renewed.certificate.replace(node.certificate)
         await until_said(caplog, "TLS files were read again")
         assert tls.expires == end
-        assert (await tls.gather("c", "broker")).families[0].rows == [((), end.timestamp())]
+        rows = dict((await tls.gather("c", "broker")).families[0].rows)
+        assert rows[("node",)] == end.timestamp()
     said = caplog.text
     assert "PRIVATE KEY-----" not in said
     assert "half a k" not in said
@@ -244,10 +247,10 @@ async def test_metrics_are_served_by_https(node: Certificate) -> None:
         serve_metrics(address, tls.http) as metrics,
     ):
         metrics.show("tls", partial(tls.gather, "c", "broker"))
-        found = EXPIRY.search(await asyncio.to_thread(fetched, address))
-        assert found is not None
+        found = dict(EXPIRY.findall(await asyncio.to_thread(fetched, address)))
         assert tls.expires is not None
-        assert float(found[1]) == tls.expires.timestamp()
+        assert float(found["node"]) == tls.expires.timestamp()
+        assert float(found["authority"]) >= tls.expires.timestamp()
         plain = f"http://{address}/metrics"
         with pytest.raises((ConnectionError, urllib.error.URLError)):
             await asyncio.to_thread(urllib.request.urlopen, plain)

@@ -237,5 +237,5 @@ def _missing(error: ModuleNotFoundError) -> Exception:
         return error
     return EnvironmentFailure(
         f"this command needs the package {error.name}, which is not installed: pip install "
-        "'aerobee[server]'"
+        "'.[server]' in a checkout"
     )

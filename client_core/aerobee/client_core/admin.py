@@ -253,7 +253,7 @@ class Admin:
         return AnswerDict(dict(lost), unanswered)
 
     async def list_groups(self) -> AnswerList[str]:
-        """Names of all groups that have members or offsets on some broker, sorted.
+        """Names of all groups that have members, offsets or settings on some broker, sorted.
 
         Raises:
             Unreachable, DeadlineExceeded: no nameserver answers. NoBrokerAvailable: no broker does.

@@ -39,7 +39,7 @@ class AdminClient:
     `aclose` or inside `async with`. Connects on first use.
 
     Args:
-        nameservers, cluster, tls, credentials: as at `ClusterConnection`.
+        nameservers, cluster, tls, credentials: as for `ClusterConnection`.
         timeout: seconds for each question to a nameserver or broker.
         await_cluster_ms: how long the first call retries while no nameserver can be reached; it
             logs that after 1 s; 0: it fails at once.

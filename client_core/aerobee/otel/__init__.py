@@ -1,6 +1,7 @@
 """OpenTelemetry for Aerobee's clients: traces and metrics by its messaging conventions.
 
-Loaded only by programs that import it; it needs `pip install "aerobee[otel]"`. See docs/tracing.md.
+Loaded only by programs that import it; it needs `pip install ".[otel]"` in a checkout. See
+docs/tracing.md.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ try:
 except ImportError as missing:
     raise ImportError(
         "aerobee.otel needs OpenTelemetry's API, which is not installed: "
-        'pip install "aerobee[otel]"'
+        'pip install ".[otel]" in a checkout'
     ) from missing
 
 from aerobee.otel.instrumentor import AerobeeInstrumentor

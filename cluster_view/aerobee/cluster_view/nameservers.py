@@ -18,6 +18,7 @@ from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.cluster_wait import ClusterWait
 from aerobee.cluster_view.methods import Method
 from aerobee.runtime import errors
+from aerobee.runtime.addresses import is_dialled_address
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
 
@@ -33,7 +34,7 @@ def parse_addresses(addresses: str | Sequence[str]) -> tuple[str, ...]:
     """host:port names from a list, or from text separated by comma or semicolon.
 
     Raises:
-        InvalidArgument: none is given, or one has no port.
+        InvalidArgument: none is given, or one is a URL or not host:port.
 
     >>> parse_addresses("10.0.0.1:8081;10.0.0.2:8081")
     ('10.0.0.1:8081', '10.0.0.2:8081')
@@ -43,10 +44,15 @@ def parse_addresses(addresses: str | Sequence[str]) -> tuple[str, ...]:
     if not parsed:
         raise errors.InvalidArgument("no nameserver address is given: name at least one host:port")
     for address in parsed:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        if "/" in address:
             raise errors.InvalidArgument(
-                f"nameserver address {address!r} is not host:port, for example 127.0.0.1:8081"
+                f"nameserver address {address!r} is a URL or a path: write host:port and nothing "
+                "else, for example 127.0.0.1:8081"
+            )
+        if not is_dialled_address(address):
+            raise errors.InvalidArgument(
+                f"nameserver address {address!r} is not host:port, for example 127.0.0.1:8081 or "
+                "[::1]:8081"
             )
     return parsed
 

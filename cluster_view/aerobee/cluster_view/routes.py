@@ -41,6 +41,9 @@ machine."""
 MASTER_POLL_S = 0.5
 """How often to ask while waiting for a master, in case the watch is broken."""
 
+SILENT_S = 1.0
+"""A shorter silence of nameservers is not told: one of them may just be starting again."""
+
 TIME_IS_OVER_S = 0.01
 """If less time than this is left, a question without an answer has timed out."""
 
@@ -112,6 +115,9 @@ class Routes:
         self._watch_wanted = asyncio.Event()
         self._watch_stream: ServerStream[nameserver_pb2.QueryRouteResponse] | None = None
         self._watch_is_old = False
+        self._silent_since_s: float | None = None
+        """Since when no nameserver has answered; None: the last one that was asked did."""
+        self._silence = ""
         self._listeners: set[RouteChanges] = set()
         self._callbacks: dict[Callable[[str], None], None] = {}
 
@@ -140,6 +146,21 @@ class Routes:
             yield
         finally:
             del self._callbacks[callback]
+
+    def obstacles(self) -> list[str]:
+        """That no nameserver answers, in a sentence, if that has been so for a second. Nobody knows
+        before the first topic is asked for."""
+        if self._silent_since_s is None:
+            return []
+        silent_s = self._clock.monotonic_s() - self._silent_since_s
+        if silent_s < SILENT_S:
+            return []
+        return [f"no nameserver has answered for {silent_s:.0f} s: {self._silence}"]
+
+    def _note_silence(self, error: errors.AerobeeError) -> None:
+        self._silence = str(error)
+        if self._silent_since_s is None:
+            self._silent_since_s = self._clock.monotonic_s()
 
     async def changed(self, topic: str, since: TopicRoute | None) -> None:
         """Return once the known route of a topic is not the object `since`."""
@@ -223,9 +244,13 @@ class Routes:
                 timeout_ms=timeout_ms,
                 attempt_max_ms=None if create_missing else ROUTE_ATTEMPT_MS,
             )
+        except (errors.Unreachable, errors.DeadlineExceeded) as silence:
+            self._note_silence(silence)
+            raise
         finally:
             # Even if no nameserver answers: then the watch delivers the route as soon as one does.
             self._watch(topic)
+        self._silent_since_s = None
         self._suspect.discard(topic)
         answer = response.routes[0]
         self._learn(topic, answer, response, is_watch_start=False)
@@ -318,6 +343,7 @@ class Routes:
                     nameserver=address,
                     reason=error,
                 )
+                self._note_silence(error)
             if self._watch_is_old:
                 continue
             self._nameservers.pass_over(address)
@@ -337,6 +363,7 @@ class Routes:
         first = True
         try:
             while (response := await stream.read()) is not None:
+                self._silent_since_s = None
                 for topic, route in _named(topics, response):
                     self._learn(topic, route, response, is_watch_start=first)
                 first = False

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 from aerobee.access.credentials import Credentials
 from aerobee.client_core.loop_thread import BlockingClient, LoopThread
 from aerobee.client_core.message import ReceivedMessage
+from aerobee.client_core.readiness import READY_TIMEOUT_S
 from aerobee.client_core.telemetry import Telemetry
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.ending_signals import sigterm_interrupts
@@ -47,6 +48,28 @@ class _BlockingConsumer(BlockingClient[Consumer]):
     @property
     def client_id(self) -> str:
         return self._consumer.client_id
+
+    def ready(self, *, timeout: float = READY_TIMEOUT_S) -> None:
+        """Return when this member reads: a nameserver and the brokers of its topics answer, it has
+        joined the group at each of them, and has its share of the queues, which may be none.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            DeadlineExceeded: not within the time; the message says what is missing. For example,
+                a member that died holds its queues until its session is over.
+            InvalidArgument, ShuttingDown: it is not started, or is closed.
+            AerobeeError: what ended the consumer, for example DuplicateClient.
+        """
+        self._thread.call(lambda consumer: consumer.ready(timeout=timeout))
+
+    def obstacles(self) -> list[str]:
+        """What keeps messages of subscribed topics away at this moment, in sentences: a broker
+        group without a master, one that does not answer, queues that other members hold, perhaps
+        dead ones. Empty if nothing does; moments after the start, and while a master changes,
+        something always does."""
+        return self._thread.do(lambda consumer: consumer.obstacles())
 
     def subscribe(self, topic: str, expression: Expression = "*") -> Self:
         """Consume a topic: all of it, what has one of the tags `a || b`, or the messages for which
@@ -336,13 +359,6 @@ class BlockingPullConsumer(_BlockingConsumer[_PullConsumerOfThread]):
     def statistics(self) -> ConsumerStatistics:
         """What it owns and has done."""
         return self._thread.do(lambda consumer: consumer.statistics())
-
-    def obstacles(self) -> list[str]:
-        """What keeps messages of subscribed topics away at this moment, in sentences: a broker
-        group without a master, one that does not answer, queues that other members hold, perhaps
-        dead ones. Empty if nothing does; moments after the start, and while a master changes,
-        something always does."""
-        return self._thread.do(lambda consumer: consumer.obstacles())
 
 
 class BlockingPushConsumer(_BlockingConsumer[PushConsumer]):

@@ -59,6 +59,17 @@ class Broadcasting:
             interval_ms=self._options.rebalance_interval_ms,
         )
 
+    def missing(self) -> list[str]:
+        """What this member is still to get, in sentences."""
+        found = self.sessions.obstacles()
+        for topic in sorted(self._subscriptions):
+            route = self._routes.cached(topic)
+            queues = () if route is None else route.readable_queues
+            late = sum(self._consumption.owned(queue) is None for queue in queues)
+            if late:
+                found.append(f"{late} of the {len(queues)} queues of {topic} are not read yet")
+        return found
+
     async def close(self) -> None:
         """Stop all queues, commit their offsets, and leave the group."""
         self._consumption.begin_close()

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +23,11 @@ from aerobee.access.credentials import Credentials
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.defaults import CLUSTER_DEFAULT
 from aerobee.client_core.offsets import all_of
+from aerobee.client_core.readiness import missing_brokers, until_ready
 from aerobee.client_core.short_tracebacks import shortened
 from aerobee.cluster_view.cluster_wait import ClusterWait
 from aerobee.cluster_view.own_process import OwnProcess
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.background_tasks import BackgroundTasks
 from aerobee.consumer_client.beginnings import Beginnings, StartPolicy
 from aerobee.consumer_client.broadcasting import Broadcasting
@@ -225,7 +227,8 @@ class ConsumerRuntime:
     def obstacles(self) -> list[str]:
         """What prevents delivery now, in sentences."""
         routes = self.connection.routes
-        missing = [
+        missing = routes.obstacles()
+        missing += [
             f"no broker or nameserver knows topic {topic!r}"
             for topic in sorted(self.subscriptions)
             if routes.cached(topic) is None and not is_retry_topic(topic)
@@ -235,6 +238,24 @@ class ConsumerRuntime:
         return missing + (
             [] if self._broadcasting is None else self._broadcasting.sessions.obstacles()
         )
+
+    async def ready(self, assigned: Iterable[MessageQueue], timeout_ms: int) -> None:
+        """See `PullConsumer.ready`; `assigned`: the queues that the program chose."""
+        chosen = {queue.topic for queue in assigned}
+        topics = [
+            topic for topic in sorted({*self.subscriptions, *chosen}) if not is_retry_topic(topic)
+        ]
+
+        async def look(timeout_ms: int) -> list[str]:
+            self.check_usable()
+            missing = await missing_brokers(self.connection, topics, timeout_ms=timeout_ms)
+            if missing:
+                return missing
+            if self.rebalancer is not None:
+                return self.rebalancer.missing()
+            return [] if self._broadcasting is None else self._broadcasting.missing()
+
+        await until_ready(look, self.connection.clock, timeout_ms)
 
     async def _await_topics(self) -> list[str]:
         """The subscribed topics that exist, once a nameserver answers."""

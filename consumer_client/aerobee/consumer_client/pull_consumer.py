@@ -13,10 +13,12 @@ from aerobee.access.credentials import Credentials
 from aerobee.client_core.defaults import (
     cluster_or_default,
     config_or_default,
+    milliseconds,
     nameservers_or_default,
 )
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.offsets import Offsets
+from aerobee.client_core.readiness import READY_TIMEOUT_S
 from aerobee.client_core.short_tracebacks import TOLD, shortened
 from aerobee.client_core.telemetry import Polling, Telemetry
 from aerobee.cluster_view.route import MessageQueue
@@ -45,7 +47,7 @@ POLL_TIMEOUT_S = 1.0
 
 
 class PullConsumer:
-    """Messages on request, from subscribed topics or from queues of one's own choice.
+    """Messages on request, from subscribed topics or from queues that you choose.
 
     With `subscribe` the members of a group share the queues, as with PushConsumer. With `assign`
     this consumer reads just these queues without asking brokers; commits are then accepted only
@@ -55,8 +57,8 @@ class PullConsumer:
     those of the last one when the `async with` block ends without an exception. If an exception
     ends the block, they come again; so they do after `aclose`, unless `commit` was called. What is
     done is committed every `commit_interval_ms` and on closing. Without `auto_commit` only `commit`
-    and `processing` move offsets: so it is for several tasks that share a consumer, of which one
-    would count as done by its `poll` what another has in hand. When a queue moves to another
+    and `processing` move offsets. Several tasks that share a consumer need that: otherwise the
+    `poll` of one would count as done what another is still handling. When a queue moves to another
     member, it waits up to `release_timeout_ms` for the next `poll`, `commit` or end of
     `processing`, so that the messages in hand are not handled twice.
 
@@ -473,6 +475,21 @@ class PullConsumer:
             duplicates=0,
             queues_lost=0 if rebalancer is None else rebalancer.queues_lost,
         )
+
+    async def ready(self, *, timeout: float = READY_TIMEOUT_S) -> None:
+        """Return when this member reads: a nameserver and the brokers of its topics answer, it has
+        joined the group at each of them, and has its share of the queues, which may be none.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            DeadlineExceeded: not within the time; the message says what is missing. For example,
+                a member that died holds its queues until its session is over.
+            InvalidArgument, ShuttingDown: it is not started, or is closed.
+            AerobeeError: what ended the consumer, for example DuplicateClient.
+        """
+        await self._started().ready(self.assignment, milliseconds(timeout))
 
     def obstacles(self) -> list[str]:
         """What keeps messages of subscribed topics away at this moment, in sentences: a broker

@@ -13,9 +13,11 @@ from aerobee.access.credentials import Credentials
 from aerobee.client_core.defaults import (
     cluster_or_default,
     config_or_default,
+    milliseconds,
     nameservers_or_default,
 )
 from aerobee.client_core.message import ReceivedMessage
+from aerobee.client_core.readiness import READY_TIMEOUT_S
 from aerobee.client_core.short_tracebacks import TOLD, shortened
 from aerobee.client_core.telemetry import Telemetry
 from aerobee.consumer_client.attempts import Attempts
@@ -44,7 +46,7 @@ from aerobee.consumer_client.sending_back import FailedWork, SendingBack
 from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatistics
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.runtime.clock import Clock, clock_here
-from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.errors import InvalidArgument, ShuttingDown
 from aerobee.runtime.names import check_topic_name, is_retry_topic
 from aerobee.runtime.tls_config import TlsConfig
 from aerobee.store_format.dead_letter_fields import retry_topic
@@ -61,8 +63,8 @@ class PushConsumer:
     member gets everything and keeps its own offsets in a local file.
 
     A message whose listener fails is handled again, as the group is configured, and ends as a dead
-    letter; with `retry` or `on_exhausted`, without end unless `on_exhausted` decides to skip it:
-    nothing is dropped silently.
+    letter; with `retry` or `on_exhausted` it is handled again until it succeeds or `on_exhausted`
+    decides to skip it. Nothing is dropped silently.
     The committed offset never passes a message that is not finished. A message is seen again
     after a crash, and when its queue moves to another member in the middle of its handling:
     listeners must be ready for that.
@@ -97,7 +99,7 @@ class PushConsumer:
             in broadcasting mode `host@DEFAULT`, so that a restart finds its local offsets.
         offsets_folder: of local offsets, and of what was in the listener's hands when a process
             died; default `~/.rocketmq_offsets`.
-        nameservers, cluster, tls, credentials: as at `ClusterConnection`.
+        nameservers, cluster, tls, credentials: as for `ClusterConnection`.
         telemetry: records traces and metrics; see docs/tracing.md.
         config: timeouts, intervals, limits.
 
@@ -408,6 +410,33 @@ class PushConsumer:
             self._end()
             if self._exit is not None:
                 raise self._exit
+
+    async def ready(self, *, timeout: float = READY_TIMEOUT_S) -> None:
+        """Return when this member reads: a nameserver and the brokers of its topics answer, it has
+        joined the group at each of them, and has its share of the queues, which may be none.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            DeadlineExceeded: not within the time; the message says what is missing. For example,
+                a member that died holds its queues until its session is over.
+            InvalidArgument, ShuttingDown: it is not started, or is closed.
+            AerobeeError: what ended the consumer, for example DuplicateClient.
+        """
+        await self._started().ready((), milliseconds(timeout))
+
+    def obstacles(self) -> list[str]:
+        """As `PullConsumer.obstacles`: what keeps messages away at this moment, in sentences."""
+        return self._started().obstacles()
+
+    def _started(self) -> ConsumerRuntime:
+        if self._runtime is None:
+            raise InvalidArgument("the consumer is not running: run it, or use it in `async with`")
+        if self._is_closed:
+            raise ShuttingDown("the consumer is closed")
+        self._runtime.check_usable()
+        return self._runtime
 
     def statistics(self) -> ConsumerStatistics:
         """What it owns and has done."""

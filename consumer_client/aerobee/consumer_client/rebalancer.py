@@ -59,6 +59,8 @@ class Rebalancer:
         self._members: dict[str, Sequence[Member]] = {}
         self._wanted: set[MessageQueue] = set()
         self._releasing: set[MessageQueue] = set()
+        self._shared: set[str] = set()
+        """Topics of which this member knows its share."""
         self._changed = asyncio.Event()
         self._is_closing = False
         self.queues_lost = 0
@@ -90,6 +92,24 @@ class Rebalancer:
                 names = ", ".join(others[:NAMED_MAX])
                 more = f" and {len(others) - NAMED_MAX} more" if len(others) > NAMED_MAX else ""
                 found.append(f"{held} by other members of group {self._group!r}: {names}{more}")
+        return found
+
+    def missing(self) -> list[str]:
+        """What this member is still to get, in sentences; empty if it has its share of the queues,
+        which may be none."""
+        found = self.sessions.obstacles()
+        found += [
+            f"the queues of {topic} are not shared out yet"
+            for topic in sorted(self._subscriptions)
+            if topic not in self._shared and not is_retry_topic(topic)
+        ]
+        wanted = [queue for queue in sorted(self._wanted) if not is_retry_topic(queue.topic)]
+        late = [queue for queue in wanted if self._consumption.owned(queue) is None]
+        if late:
+            found.append(
+                f"{len(late)} of {len(wanted)} queues are not this member's yet, the first is "
+                f"{late[0]}"
+            )
         return found
 
     def _held_elsewhere(self, topic: str) -> str:
@@ -183,7 +203,10 @@ class Rebalancer:
         target: set[MessageQueue] = set()
         for topic, route in routes.items():
             share = self._share(topic, route)
-            if share is None:
+            self._shared.discard(topic)
+            if share is not None:
+                self._shared.add(topic)
+            else:
                 share = {queue for queue in self._wanted if queue.topic == topic}
             target |= share
         for queue in sorted(self._wanted - target - self._releasing):

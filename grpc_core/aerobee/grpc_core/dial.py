@@ -54,7 +54,7 @@ def split_address(address: str) -> tuple[str, int]:
     elif ":" in host:
         host = ""
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
-        raise ValueError(f"{address!r} is no address; use host:port or [address]:port")
+        raise ValueError(f"{address!r} is not an address; use host:port or [address]:port")
     return host, int(port)
 
 
@@ -152,7 +152,10 @@ class Dialer:
                 error = task.exception()
                 if error is None:
                     return task.result()
-                failures.append(f"{running.pop(task)}: {_words(error)}")
+                address = running.pop(task)
+                # Whoever dials an address, not a name, knows which one failed.
+                place = "" if address == self._host else f"{address}: "
+                failures.append(f"{place}{_words(error)}")
             if not is_last:
                 return None
         return None

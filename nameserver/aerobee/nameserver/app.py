@@ -26,6 +26,7 @@ from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.etcd_calls import EtcdCalls
+from aerobee.nameserver.etcd_certificates import EtcdCertificates
 from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.metrics import NODE_TYPE, WILDCARDS, NameserverFigures
@@ -135,6 +136,7 @@ async def serve_nameserver(
                     tasks.create_task(figures.loop_delay.run(), name="loop-delay"),
                     tasks.create_task(_serve_when_known(cache, server), name="health"),
                     tasks.create_task(rocketmq.run(), name="questions"),
+                    tasks.create_task(_watch_etcd(config, tls), name="etcd-certificates"),
                 ]
                 if on_listening is not None:
                     on_listening(port)
@@ -152,6 +154,13 @@ async def serve_nameserver(
             await server.stop(0)
             await channels.close()
         log_event(log, "nameserver stopped")
+
+
+async def _watch_etcd(config: NameserverConfig, tls: NodeTls) -> None:
+    """The expiry of certificates between nameserver and etcd."""
+    tls.watch("etcd client", config.etcd.tls.certificate)
+    tls.watch("etcd authority", config.etcd.tls.ca)
+    await EtcdCertificates(config.etcd, tls.tell).run()
 
 
 @asynccontextmanager

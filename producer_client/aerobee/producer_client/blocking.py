@@ -15,6 +15,7 @@ from aerobee.access.credentials import Credentials
 from aerobee.client_core.defaults import config_or_default
 from aerobee.client_core.loop_thread import BlockingClient, LoopThread
 from aerobee.client_core.message import Message
+from aerobee.client_core.readiness import READY_TIMEOUT_S
 from aerobee.client_core.telemetry import Telemetry
 from aerobee.client_core.transactions import TransactionOutcome
 from aerobee.cluster_view.route import MessageQueue
@@ -134,7 +135,8 @@ class BlockingProducer(BlockingClient[Producer]):
             queue: where to; by default by sharding key, or else in turn.
             timeout: seconds from the call to its return, instead of the configured ones: for the
                 route, for room in the buffer, and for all attempts together.
-            skip_wait: be content with the broker's page cache, whatever its flush mode.
+            skip_wait: return once the broker has the message in its page cache, whatever its flush
+                mode.
 
         Raises:
             MessageTooLarge: the body is above the configured limit; nothing was sent.
@@ -261,6 +263,20 @@ class BlockingProducer(BlockingClient[Producer]):
         """Waits until every message sent so far has its receipt or its error."""
         self._thread.call(lambda producer: producer.flush())
 
+    def ready(self, *topics: str, timeout: float = READY_TIMEOUT_S) -> None:
+        """Return when a nameserver and the brokers of these topics answer; without any, of the
+        topics that were sent to before or given as `transaction_topics`. It stores nothing.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            DeadlineExceeded: they did not within the time; the message says what is missing.
+            IllegalName: no topic can have such a name.
+            ShuttingDown: the producer is not open.
+        """
+        self._thread.call(lambda producer: producer.ready(*topics, timeout=timeout))
+
     def statistics(self) -> ProducerStatistics:
         """Counts since opening.
 
@@ -270,8 +286,11 @@ class BlockingProducer(BlockingClient[Producer]):
         return self._thread.do(lambda producer: producer.statistics())
 
     def obstacles(self) -> list[str]:
-        """Why messages are on their way for more than a second, in sentences: the last failure of
-        a batch that is tried again, or who does not answer. Empty if nothing waits so long.
+        """What has been wrong for more than a second, one sentence each: that no nameserver answers,
+        even if nothing is to be sent; and what keeps messages waiting: the last failure of a batch
+        that is tried again, or which node does not answer. Empty if nothing is wrong.
+
+        What was never asked is not known: `ready` asks.
 
         Raises:
             ShuttingDown: the producer is not open.

@@ -15,14 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.cluster_view.route import TopicRoute
+from aerobee.client_core.message import Message
+from aerobee.cluster_view.route import MessageQueue, TopicRoute
 from aerobee.producer_client.accumulator import Batch
 from aerobee.producer_client.broker_stream import BrokerStream
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.encoder import Encoder
 from aerobee.producer_client.receipt import Receipt, SendStatus, StoredBatch
 from aerobee.producer_client.retries import Retries, expired, leaves_unknown, refused, retry_of
-from aerobee.producer_client.selector import LatencyTable, RoundRobin
+from aerobee.producer_client.selector import LatencyTable, RoundRobin, by_sharding_key
+from aerobee.producer_client.targets import Target
 from aerobee.producer_client.turns import QueueTurns, Sequences
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
@@ -32,6 +34,8 @@ log = logging.getLogger(__name__)
 
 ANSWER_IS_LATE_S = 1.0
 """A batch without an outcome for this long is waiting for something."""
+JOIN_AGE_MAX_S = 0.5
+"""A message joins no batch whose time ends earlier than its own by more than this."""
 
 
 class ByteBudget:
@@ -161,6 +165,67 @@ class Delivery:
         self.counts.messages_failed += 1
         self.budget.release(size)
         log_event(log, "one-way message lost", level=logging.WARNING, topic=topic, reason=error)
+
+    def join(
+        self,
+        target: Target,
+        message: Message,
+        queue: MessageQueue | None,
+        size: int,
+        timeout_ms: int,
+        skip_wait: bool,
+        waiter: asyncio.Future[Receipt] | None,
+        *,
+        end_s: float | None = None,
+    ) -> None:
+        """A message joins the batch that its queue is filling, or a new one. From here on its
+        `size` bytes of the buffer, which were taken, belong to that. `end_s`: when its time is
+        over, if that began earlier.
+
+        Raises:
+            ShuttingDown: the producer was closed in the meantime.
+        """
+        now_s = self._clock.monotonic_s()
+        end_s = now_s + timeout_ms / 1_000 if end_s is None else end_s
+        size_max = self._config.batch_bytes_max
+        is_pinned = queue is not None or message.sharding_key is not None
+        schedule, level, properties = message.schedule, None, message.encoded_properties
+        if schedule is not None:
+            now_ms = self._clock.now_ms()
+            level, properties = schedule.level, schedule.request(now_ms) + properties
+        batch = target.current.get(level)
+        if is_pinned:
+            queue = queue or by_sharding_key(target.keyed_queues, message.sharding_key or "")
+            batch = self.stream(queue.broker_name).accumulator.open_batch(queue, level)
+        if (
+            batch is None
+            or not batch.may_join(
+                size=size, size_max=size_max, timeout_ms=timeout_ms, skip_wait=skip_wait
+            )
+            or batch.is_pinned != is_pinned
+            or not 0 <= end_s - batch.deadline_s <= JOIN_AGE_MAX_S
+        ):
+            batch = Batch(
+                queue or self.selector.choose(target.queues, now_s=now_s),
+                opened_s=now_s,
+                born_timestamp_ms=self._clock.now_ms(),
+                timeout_ms=timeout_ms,
+                deadline_s=end_s,
+                is_pinned=is_pinned,
+                skip_wait=skip_wait,
+                level=level,
+            )
+            batch.is_unnamed = True
+            batch.add(message.body, properties, message.flag, size, waiter)
+            self.open(batch)
+            if not is_pinned:
+                target.current[level] = batch
+        else:
+            batch.add(message.body, properties, message.flag, size, waiter)
+            if len(batch.bodies) == batch.leaves_at:
+                self.stream(batch.queue.broker_name).write_half()
+        if batch.size >= size_max:
+            self.stream(batch.queue.broker_name).wake()
 
     def open(self, batch: Batch) -> None:
         """A new batch with its first message; more may join until it is written.

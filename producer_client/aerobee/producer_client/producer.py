@@ -20,21 +20,20 @@ from aerobee.access.credentials import Credentials
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.defaults import config_or_default, milliseconds
 from aerobee.client_core.message import Message
+from aerobee.client_core.readiness import READY_TIMEOUT_S, missing_brokers, until_ready
 from aerobee.client_core.short_tracebacks import end_with
 from aerobee.client_core.telemetry import Telemetry, TracedMessage
 from aerobee.client_core.transactions import TransactionOutcome
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.cluster_view.route import MessageQueue, TopicRoute
-from aerobee.producer_client.accumulator import Batch
 from aerobee.producer_client.blocks import BlockSender
 from aerobee.producer_client.checks import CheckListener, CheckTransaction
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.delivery import Delivery
 from aerobee.producer_client.receipt import Receipt, Receipts
 from aerobee.producer_client.refusals import check_all, checked_size
-from aerobee.producer_client.selector import by_sharding_key
 from aerobee.producer_client.statistics import ProducerStatistics
-from aerobee.producer_client.targets import Target, Targets
+from aerobee.producer_client.targets import Targets
 from aerobee.producer_client.transactions import Transaction, TransactionSender
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
@@ -44,23 +43,20 @@ from aerobee.store_format.message_id import UniqueIdGenerator
 
 log = logging.getLogger(__name__)
 
-JOIN_AGE_MAX_S = 0.5
-"""A message joins no batch whose time ends earlier than its own by more than this."""
-
 
 class Producer:
     """Sends messages, between `start` and `aclose` or inside `async with`; safe for any number of
     tasks of one loop.
 
     Args:
-        nameservers, cluster: as at `ClusterConnection`.
+        nameservers, cluster: as for `ClusterConnection`.
         check_transaction: is asked how a transaction ends that has been open for long. It may be
-            one of another producer of the topic, or of an earlier life of this one.
-        transaction_topics: topics about which it is asked from the start; else from the first
-            transaction of a topic on.
+            one of another producer of the topic, or of this one before it was restarted.
+        transaction_topics: topics about which it is asked as soon as it starts; about other topics
+            it is asked once it has begun a transaction there.
         config: limits and times.
         connection: an open connection to be shared; its owner closes it.
-        tls, credentials: as at `ClusterConnection`.
+        tls, credentials: as for `ClusterConnection`.
         telemetry: records traces and metrics; see docs/tracing.md.
 
     A message is stored once, however often it has to be sent until a broker acknowledges it; the
@@ -124,6 +120,7 @@ class Producer:
             raise errors.InvalidArgument(
                 "transaction_topics says what check_transaction is asked about: give both"
             )
+        self._transaction_topics = tuple(transaction_topics)
         self._checks = self._listener(check_transaction, transaction_topics)
         self._background: set[asyncio.Task[None]] = set()
         """One-way messages whose topic is being looked up, and transactions being rolled back."""
@@ -196,7 +193,8 @@ class Producer:
             queue: where to; by default by sharding key, or else in turn.
             timeout: seconds from the call to its return, instead of the configured ones: for the
                 route, for room in the buffer, and for all attempts together.
-            skip_wait: be content with the broker's page cache, whatever its flush mode.
+            skip_wait: return once the broker has the message in its page cache, whatever its flush
+                mode.
 
         Raises:
             MessageTooLarge: the body is above the configured limit; nothing was sent.
@@ -236,9 +234,7 @@ class Producer:
             delivery.counts.messages_failed += 1
             raise
         waiter: asyncio.Future[Receipt] = loop.create_future()
-        self._enqueue(
-            delivery, target, message, queue, size, timeout_ms, skip_wait, waiter, end_s=end_s
-        )
+        delivery.join(target, message, queue, size, timeout_ms, skip_wait, waiter, end_s=end_s)
         return await waiter
 
     def send_one_way(self, message: Message, *, queue: MessageQueue | None = None) -> None:
@@ -266,7 +262,7 @@ class Producer:
                 if queue is not None:
                     target.check_queue(queue)
                 timeout_ms = self._config.send_timeout_ms
-                self._enqueue(delivery, target, message, queue, size, timeout_ms, True, None)
+                delivery.join(target, message, queue, size, timeout_ms, True, None)
                 return
         except errors.AerobeeError:
             delivery.counts.messages_failed += 1
@@ -487,71 +483,43 @@ class Producer:
         )
 
     def obstacles(self) -> list[str]:
-        """Why messages are on their way for more than a second, in sentences: the last failure of
-        a batch that is tried again, or who does not answer. Empty if nothing waits so long.
+        """What has been wrong for more than a second, one sentence each: that no nameserver answers,
+        even if nothing is to be sent; and what keeps messages waiting: the last failure of a batch
+        that is tried again, or which node does not answer. Empty if nothing is wrong.
+
+        What was never asked is not known: `ready` asks.
 
         Raises:
             ShuttingDown: the producer is not open.
         """
-        return self._opened().obstacles()
+        return self._connection.routes.obstacles() + self._opened().obstacles()
 
-    # Joining a batch.
+    async def ready(self, *topics: str, timeout: float = READY_TIMEOUT_S) -> None:
+        """Return when a nameserver and the brokers of these topics answer; without any, of the
+        topics that were sent to before or given as `transaction_topics`. It stores nothing.
 
-    def _enqueue(
-        self,
-        delivery: Delivery,
-        target: Target,
-        message: Message,
-        queue: MessageQueue | None,
-        size: int,
-        timeout_ms: int,
-        skip_wait: bool,
-        waiter: asyncio.Future[Receipt] | None,
-        *,
-        end_s: float | None = None,
-    ) -> None:
-        """From here on the message's bytes belong to its batch. `end_s`: when its time is over, if
-        that began earlier."""
-        now_s = self._clock.monotonic_s()
-        end_s = now_s + timeout_ms / 1_000 if end_s is None else end_s
-        size_max = self._config.batch_bytes_max
-        is_pinned = queue is not None or message.sharding_key is not None
-        schedule, level, properties = message.schedule, None, message.encoded_properties
-        if schedule is not None:
-            level, properties = schedule.level, schedule.request(self._clock.now_ms()) + properties
-        batch = target.current.get(level)
-        if is_pinned:
-            queue = queue or by_sharding_key(target.keyed_queues, message.sharding_key or "")
-            batch = delivery.stream(queue.broker_name).accumulator.open_batch(queue, level)
-        if (
-            batch is None
-            or not batch.may_join(
-                size=size, size_max=size_max, timeout_ms=timeout_ms, skip_wait=skip_wait
-            )
-            or batch.is_pinned != is_pinned
-            or not 0 <= end_s - batch.deadline_s <= JOIN_AGE_MAX_S
-        ):
-            batch = Batch(
-                queue or delivery.selector.choose(target.queues, now_s=now_s),
-                opened_s=now_s,
-                born_timestamp_ms=self._clock.now_ms(),
+        Args:
+            timeout: seconds.
+
+        Raises:
+            DeadlineExceeded: they did not within the time; the message says what is missing.
+            IllegalName: no topic can have such a name.
+            ShuttingDown: the producer is not open.
+        """
+        self._opened()
+        if asyncio.get_running_loop() is not self._loop:
+            raise self._on_foreign_loop()
+        names = sorted({*topics} or {*self._targets.topics, *self._transaction_topics})
+
+        async def look(timeout_ms: int) -> list[str]:
+            return await missing_brokers(
+                self._connection,
+                names,
+                create_missing=self._config.create_missing_topics,
                 timeout_ms=timeout_ms,
-                deadline_s=end_s,
-                is_pinned=is_pinned,
-                skip_wait=skip_wait,
-                level=level,
             )
-            batch.is_unnamed = True
-            batch.add(message.body, properties, message.flag, size, waiter)
-            delivery.open(batch)
-            if not is_pinned:
-                target.current[level] = batch
-        else:
-            batch.add(message.body, properties, message.flag, size, waiter)
-            if len(batch.bodies) == batch.leaves_at:
-                delivery.stream(batch.queue.broker_name).write_half()
-        if batch.size >= size_max:
-            delivery.stream(batch.queue.broker_name).wake()
+
+        await until_ready(look, self._clock, milliseconds(timeout))
 
     async def _send_when_known(
         self, delivery: Delivery, message: Message, queue: MessageQueue | None, size: int
@@ -567,7 +535,7 @@ class Producer:
             delivery.drop(message.topic, size, errors.ShuttingDown("the producer was closed"))
             raise
         else:
-            self._enqueue(delivery, target, message, queue, size, timeout_ms, True, None)
+            delivery.join(target, message, queue, size, timeout_ms, True, None)
 
     @contextmanager
     def _entering(self) -> Iterator[None]:

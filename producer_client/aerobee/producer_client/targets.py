@@ -74,6 +74,11 @@ class Targets:
         """For each topic, the newest of the callers that wait for its route; done when that caller
         and all before it have continued or given up."""
 
+    @property
+    def topics(self) -> list[str]:
+        """Those that were sent to."""
+        return sorted(self._targets)
+
     def known(self, topic: str) -> Target | None:
         """The topic by its newest route, without waiting; None: call `find`, as others are doing.
 

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from itertools import combinations
 
 from aerobee.runtime.config import require
+from aerobee.runtime.errors import InvalidArgument
 
 PORT_MAX = 65_535
-_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/]+):([0-9]{1,5})")
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/]+):(0|[1-9][0-9]{0,4})")
 
 
 def require_address(key: str, address: str) -> None:
@@ -22,12 +23,7 @@ def require_address(key: str, address: str) -> None:
     Raises:
         InvalidArgument: it is not, or the port is out of range.
     """
-    parts = _ADDRESS.fullmatch(address)
-    require(
-        parts is not None and int(parts[2]) <= PORT_MAX,
-        f"{key} must be host:port with a port of 0 to {PORT_MAX}",
-        address,
-    )
+    _require(key, address, port_min=0)
 
 
 def require_dialled_address(key: str, address: str) -> None:
@@ -36,12 +32,39 @@ def require_dialled_address(key: str, address: str) -> None:
     Raises:
         InvalidArgument: it is not, or no peer can be reached at such a port.
     """
+    _require(key, address, port_min=1)
+
+
+def is_dialled_address(address: str) -> bool:
+    """Whether it is the host:port of a peer. Brackets hold an IPv6 address."""
+    try:
+        require_dialled_address("", address)
+    except InvalidArgument:
+        return False
+    return True
+
+
+def _require(key: str, address: str, *, port_min: int) -> None:
     parts = _ADDRESS.fullmatch(address)
     require(
-        parts is not None and 0 < int(parts[2]) <= PORT_MAX,
-        f"{key} must be host:port with a port of 1 to {PORT_MAX}",
+        parts is not None and port_min <= int(parts[2]) <= PORT_MAX,
+        f"{key} must be host:port with a port of {port_min} to {PORT_MAX}",
         address,
     )
+    host = address.rpartition(":")[0]
+    require(
+        not host.startswith("[") or _is_ipv6(host[1:-1]),
+        f"{key} must have an IPv6 address within its brackets",
+        address,
+    )
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def require_ports_of_their_own(addresses: Mapping[str, str]) -> None:

@@ -59,6 +59,8 @@ class NodeTls:
         self._check_interval_s = check_interval_s
         self._following: asyncio.Task[None] | None = None
         self._certificates: list[_Certificate] = []
+        self._watched: list[_WatchedFile] = []
+        self._told: dict[str, datetime] = {}
         self.accepted: AcceptedTls | None = None
         """For gRPC ports."""
         self.outside: AcceptedTls | None = None
@@ -83,11 +85,27 @@ class NodeTls:
             self.outside = AcceptedTls(shown.follow(make), accepts_plain_text=False)
         for certificate in self._certificates:
             certificate.begin()
+        for watched in self._watched:
+            watched.refresh()
 
     def _add(self, files: TlsFiles, names: str) -> _Certificate:
         certificate = _Certificate(files, names)
         self._certificates.append(certificate)
+        if files.authorities is not None:
+            kind = f"{certificate.kind} authority".removeprefix("node ")
+            self._watched.append(_WatchedFile(kind, files.authorities))
         return certificate
+
+    def watch(self, kind: str, file: str) -> None:
+        """Show the expiry of the certificates in another file, too, from now on; empty: none.
+        Within the context."""
+        if file:
+            self._watched.append(_WatchedFile(kind, Path(file)))
+            self._begin_following()
+
+    def tell(self, kind: str, expires: datetime) -> None:
+        """Show the expiry of a certificate that was seen elsewhere."""
+        self._told[kind] = expires
 
     @property
     def expires(self) -> datetime | None:
@@ -97,10 +115,14 @@ class NodeTls:
 
     async def __aenter__(self) -> Self:
         if self._certificates:
+            self._begin_following()
+        return self
+
+    def _begin_following(self) -> None:
+        if self._following is None:
             self._following = asyncio.get_running_loop().create_task(
                 self._keep_following(), name="tls-files"
             )
-        return self
 
     async def __aexit__(
         self,
@@ -115,23 +137,51 @@ class NodeTls:
 
     async def _keep_following(self) -> None:
         while True:
-            await asyncio.sleep(self._check_interval_s)
             await asyncio.to_thread(self.refresh)
+            await asyncio.sleep(self._check_interval_s)
 
     def refresh(self) -> None:
         """Check the files now. Blocks."""
         for certificate in self._certificates:
             certificate.refresh()
+        for watched in list(self._watched):
+            watched.refresh()
 
     async def gather(self, cluster: str, node_type: str) -> Gathered:
-        """The expiry of the certificate, as a metric."""
+        """The expiry of every certificate that this process uses, as a metric."""
         family = gauge(
             "aerobee_tls_certificate_expiry_timestamp_seconds",
-            "When the certificate in use expires, in seconds since 1970.",
+            "When a certificate in use expires, in seconds since 1970.",
+            "certificate",
         )
-        expires = self.expires
-        family.add(None if expires is None else expires.timestamp())
+        files: list[_Certificate | _WatchedFile] = [*self._certificates, *self._watched]
+        ends = [
+            *((each.kind, each.expires) for each in files),
+            *self._told.items(),
+        ]
+        for kind, expires in ends:
+            family.add(None if expires is None else expires.timestamp(), kind)
         return Gathered({"cluster": cluster, "node_type": node_type}, [family])
+
+
+class _WatchedFile:
+    """A file of certificates that others use: only its expiry matters here."""
+
+    def __init__(self, kind: str, path: Path) -> None:
+        self.kind = kind
+        self._path = path
+        self._seen: tuple[int, int] | None = None
+        self.expires: datetime | None = None
+        """As last read: one that cannot be read now is being replaced."""
+
+    def refresh(self) -> None:
+        """Check the file now. Blocks."""
+        with suppress(OSError, ValueError):
+            status = self._path.stat()
+            seen = status.st_mtime_ns, status.st_ino
+            if seen != self._seen:
+                self.expires = expiry(self._path)
+                self._seen = seen
 
 
 class _Certificate:
@@ -141,6 +191,7 @@ class _Certificate:
         """`names` is a prefix for the name of a file in an error."""
         self._files = files
         self._names = names
+        self.kind = "outside" if names.startswith("outside") else "node"
         self._followed: list[FollowedTls] = []
         self.expires: datetime | None = None
 
@@ -264,6 +315,13 @@ def expiry(certificate: Path | None) -> datetime | None:
 
     found = x509.load_pem_x509_certificates(certificate.read_bytes())
     return min(one.not_valid_after_utc for one in found).astimezone(UTC)
+
+
+def expiry_of(certificate: bytes) -> datetime:
+    """Of a certificate as a peer shows it (DER). Raises ValueError."""
+    from cryptography import x509
+
+    return x509.load_der_x509_certificate(certificate).not_valid_after_utc.astimezone(UTC)
 
 
 def _log_files(event: str, files: TlsFiles, expires: datetime | None) -> None:

@@ -29,6 +29,7 @@ from aerobee.broker.store.tables.consumer_offset_table import (
 )
 from aerobee.store_format.checkpoint import CHECKPOINT_SIZE, Checkpoint, CheckpointIllegal
 from aerobee.store_format.json_config import parse_object
+from aerobee.store_format.progress_file import CHECKS
 from aerobee.store_repair.damage import Damage, QueueName
 from aerobee.store_repair.findings import Findings, Kind
 from aerobee.store_repair.folder import Folder
@@ -36,7 +37,7 @@ from aerobee.store_repair.queue_cursor import QueueCursor
 
 CONFIG_DIRECTORY = "config"
 # Not JSON.
-_BINARY_FILES = frozenset({"timercheck", "timerProgress", "timerSeen"})
+_BINARY_FILES = frozenset({"timercheck", *CHECKS})
 _READERS: Mapping[str, Callable[[bytes], object]] = {
     TOPICS_PATH: TopicTable.load,
     SUBSCRIPTION_GROUPS_PATH: SubscriptionGroupTable.load,

@@ -35,6 +35,6 @@ def __getattr__(name: str) -> object:
             raise
         raise ModuleNotFoundError(
             f"clusters of aerobee.testing have brokers, which need {error.name}: "
-            "pip install 'aerobee[server]'",
+            "pip install '.[server]' in a checkout",
             name=error.name,
         ) from None

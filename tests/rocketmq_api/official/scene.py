@@ -24,6 +24,7 @@ _CODE = re.compile(
     r"|CODE: ([A-Z_]+)"  # Go
     r"|code: ([A-Z_]+)"  # Rust
     r"|Exception: (\d+)"  # Python
+    r"|\(code: (\d+)\)"  # Node, of a recall
 )
 
 

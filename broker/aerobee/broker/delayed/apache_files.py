@@ -41,6 +41,7 @@ from aerobee.store_format.delayed_records import (
     timer_due_ms,
 )
 from aerobee.store_format.names import is_file_name, parse_file_name
+from aerobee.store_format.progress_file import TIMER_SEEN
 from aerobee.store_format.record_layout import RecordCorrupt
 from aerobee.store_format.record_view import Record
 from aerobee.store_format.tags import SCHEDULE_TOPIC
@@ -51,7 +52,7 @@ from aerobee.store_format.timer_log import scan_timer_log
 CHECKPOINT_PATH: Final = "config/timercheck"
 LOG_DIRECTORY: Final = "timerlog"
 WHEEL_PATH: Final = "timerwheel"
-SEEN_PATH: Final = "config/timerSeen"
+SEEN_PATH: Final = f"config/{TIMER_SEEN}"
 """Which state of these files is already in the journal."""
 
 _ENTRIES_PER_READ: Final = 65_536

@@ -112,8 +112,10 @@ class Delays:
             on_index=self._on_index,
         )
         self.feeder.follow(self.progress)
-        turns, pages = parts.reads.loop_turns, Turns(parts.memory.lookups_at_a_time)
-        self.finder = Finder(self.feeder, self.waiting, works, self.progress, turns, pages)
+        pages = Turns(parts.memory.lookups_at_a_time)
+        self.finder = Finder(
+            self.feeder, self.waiting, works, self.progress, parts.reads.loop_turns, pages
+        )
         self.counts = WaitingCounts(
             self.finder, self.waiting, self.feeder, self.progress, parts.folder.topics
         )

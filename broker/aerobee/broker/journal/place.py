@@ -7,13 +7,12 @@ failure may have cut off. So a file that is ahead of the journal is ignored.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
-from zlib import crc32
 
 from aerobee.broker.journal.records import UNKNOWN_IMAGE, ImageEnd, body_of, read_body
+from aerobee.store_format.progress_file import seal, unseal
 
 Entry = TypeVar("Entry")
 
@@ -54,8 +53,7 @@ class Place:
 def encode_file(magic: str, place: Place, texts: Iterable[str]) -> bytes:
     """The file of a state at this place, with its entries as JSON."""
     head = [place.next_offset, place.image_position, place.is_whole, place.whole_from]
-    text = f"{json.dumps(head)}\n{body_of(texts).decode()}"
-    return f"{magic} {crc32(text.encode()):08x}\n{text}\n".encode()
+    return seal(magic, head, body_of(texts).decode())
 
 
 def read_file(
@@ -71,12 +69,9 @@ def read_file(
     Raises:
         ValueError: the file must be ignored.
     """
-    head, _, text = data.decode().partition("\n")
-    text = text.removesuffix("\n")
-    if head != f"{magic} {crc32(text.encode()):08x}":
-        raise ValueError(f"the file of {subject} is damaged")
-    numbers, _, body = text.partition("\n")
-    place = Place(*json.loads(numbers))
+    numbers, body = unseal(magic, data, subject)
+    assert isinstance(numbers, list)
+    place = Place(*numbers)
     if place.next_offset > journal_end:
         raise ValueError(f"the file of {subject} is ahead of its journal")
     return place, read_body(body.encode(), decode)

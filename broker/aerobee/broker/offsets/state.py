@@ -119,6 +119,8 @@ class OffsetJournalState:
         self._open_copies = _copies_of(mark.open_copies)
         self._next_copy = mark.next_copy
         self._copied_through = mark.copied_through
+        self._doubted = table.doubted
+        self._end_doubt()
 
     @property
     def rendered_mark(self) -> JournalMark | None:
@@ -241,7 +243,7 @@ class OffsetJournalState:
                 self._end_topic(entry, queue_offset)
             elif isinstance(entry, OffsetsRemoved):
                 self._remove(entry)
-                if entry.group is not None and entry.topic is None:
+                if entry.group is not None and entry.topic is None and self._doubted is None:
                     self._on_group_removed(entry.group)
             elif (record := self._take_lease(entry)) is not None:
                 self.lease = record
@@ -285,6 +287,29 @@ class OffsetJournalState:
     def _put(self, mark: JournalMark) -> None:
         self._mark = mark
         self._table.mark = mark
+        self._end_doubt()
+
+    def _end_doubt(self) -> None:
+        """Tell what was taken from the journal, once a table that was changed by something else is
+        right again."""
+        doubted = self._doubted
+        if doubted is None or self._mark.next_offset < doubted.through:
+            return
+        self._doubted = self._table.doubted = None
+        for key in self.keys():
+            offset = self._table.query(*key)
+            before = doubted.offsets.get(key.group, {}).get(key.topic, {}).get(key.queue_id)
+            if before is None or offset is None or offset > before:
+                log_event(
+                    log,
+                    "offset taken from the journal",
+                    level=logging.WARNING,
+                    group=key.group,
+                    topic=key.topic,
+                    queue_id=key.queue_id,
+                    offset_before=before,
+                    offset=offset,
+                )
 
     def _end_topic(self, entry: TopicEnded, record: int) -> None:
         assert entry.topic is not None

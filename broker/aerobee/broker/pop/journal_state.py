@@ -14,9 +14,9 @@ from aerobee.broker.journal.place import Place, encode_file, read_file
 from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.pop.entries import Begun, Ended, PopEntry, QueueImage, decode_entry, entry_text
 from aerobee.broker.pop.standing import Standing
+from aerobee.store_format.progress_file import POP_MAGIC, POP_PROGRESS
 
-POP_PATH: Final = "config/popProgress"
-_MAGIC: Final = "AQPJ1"
+POP_PATH: Final = f"config/{POP_PROGRESS}"
 
 
 class PopJournalState:
@@ -77,7 +77,7 @@ class PopJournalState:
         """A callable that encodes the file as of now; call it on [any thread]. Write the file only
         when the journal's records below `next_offset` are on disk."""
         queues, place = self.copies(), self._place
-        return lambda: encode_file(_MAGIC, place, map(entry_text, image_of(queues, now_ms=0)))
+        return lambda: encode_file(POP_MAGIC, place, map(entry_text, image_of(queues, now_ms=0)))
 
 
 def apply_entries(
@@ -113,7 +113,7 @@ def file_reader(journal_end: int) -> Callable[[bytes], PopJournalState]:
     def read(data: bytes) -> PopJournalState:
         entries: list[Any]
         place, entries = read_file(
-            _MAGIC, data, decode_entry, journal_end=journal_end, subject="messages in flight"
+            POP_MAGIC, data, decode_entry, journal_end=journal_end, subject="messages in flight"
         )
         queues: dict[GroupQueue, Standing] = {}
         apply_entries(queues, entries)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import os
 import random
+from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aerobee.broker.config import BrokerConfig
@@ -69,6 +70,7 @@ from aerobee.runtime.boot import boot_id
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, StoreFailed
 from aerobee.runtime.log import log_event
+from aerobee.store_format.consume_queue_entry import unpack_entries
 
 log = logging.getLogger(__name__)
 
@@ -267,6 +269,8 @@ def _load(
             # The journal repeats it all, unless there is none, as in a folder from Apache's broker.
             is_known_elsewhere=_journal_end(store) > 0,
         )
+        if not offsets.is_as_written:
+            _doubt_offsets(store, offsets)
         previous = _previous_run(disk, session_timeout_max_ms)
         _cut_offsets(disk, store, topics, offsets, clock)
         this_run = next_run(previous, boot_id)
@@ -316,6 +320,47 @@ def forget_offsets(disk: Disk, position: int) -> None:
 
 def _journal_end(store: MessageStore) -> int:
     return store.queues.bounds(JOURNAL_TOPIC, JOURNAL_QUEUE).max_offset
+
+
+def _doubt_offsets(store: MessageStore, offsets: ConsumerOffsetTable) -> None:
+    """Something else has changed the table's file: a group that it lacks would begin again, so the
+    journal decides, from its newest image on."""
+    end, mark = _journal_end(store), offsets.mark
+    if mark is None or not end:
+        return
+    first = store.queues.bounds(JOURNAL_TOPIC, JOURNAL_QUEUE).min_offset
+    begin, is_whole = first, mark.is_whole and first == 0
+    if mark.image_position > 0:
+        numbers = range(first, end)
+        begin = first + bisect_left(
+            numbers, mark.image_position, key=lambda number: _journal_position(store, number)
+        )
+        is_whole = False
+    log_event(
+        log,
+        "the table of offsets is not as it was written: it was changed by something else; what it "
+        "lacks is taken from the offset journal",
+        level=logging.ERROR,
+        path=CONSUMER_OFFSETS_PATH,
+        first_record=begin,
+        records=end - begin,
+    )
+    image_position = mark.image_position if is_whole else UNKNOWN_IMAGE
+    offsets.doubt(
+        replace(
+            mark,
+            next_offset=begin,
+            image_position=image_position,
+            is_whole=is_whole,
+            open_copies=(),
+        ),
+        end,
+    )
+
+
+def _journal_position(store: MessageStore, number: int) -> int:
+    entry = store.queues.read_entries(JOURNAL_TOPIC, JOURNAL_QUEUE, number, 1)
+    return int(unpack_entries(entry)[0][0])
 
 
 def _cut_offsets(

@@ -144,7 +144,10 @@ class UnreadReaders:
             offsets[group] = offset
         if not offsets:
             return None
-        return QueueReaders(topic, queue_id, offsets, keep_unread_max_bytes(config.attributes))
+        keep_bytes_max = keep_unread_max_bytes(config.attributes)
+        if keep_bytes_max is None:
+            keep_bytes_max = self._store.retention.keep_bytes_max
+        return QueueReaders(topic, queue_id, offsets, keep_bytes_max)
 
     def _is_waited_for(self, topic: str) -> bool:
         """Whether any reader may want the topic's messages."""

@@ -49,6 +49,10 @@ class RetrySettings:
         """The group's effective policy; for an unknown group the default."""
         return RetryPolicy.of(self._groups.get(group))
 
+    def names(self) -> list[str]:
+        """The groups that have a policy of their own."""
+        return [name for name in self._groups if self.policy(name) != RetryPolicy()]
+
     async def change(
         self,
         group: str,

@@ -14,9 +14,9 @@ from aerobee.broker.journal.place import Place, encode_file, read_file
 from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.timers.entries import TimerEntry, decode_entry, entry_text
 from aerobee.broker.timers.progress import DoneView, TimerProgress
+from aerobee.store_format.progress_file import TIMER_MAGIC, TIMER_PROGRESS
 
-PROGRESS_PATH: Final = "config/timerProgress"
-_MAGIC: Final = "AQTP1"
+PROGRESS_PATH: Final = f"config/{TIMER_PROGRESS}"
 
 
 class TimerJournalState:
@@ -69,7 +69,7 @@ class TimerJournalState:
         """A callable that encodes the file as of now; call it on [any thread]. Write the file only
         when the journal's records below `next_offset` are on disk."""
         progress, place = self.progress.copy(), self._place
-        return lambda: encode_file(_MAGIC, place, map(entry_text, progress.image()))
+        return lambda: encode_file(TIMER_MAGIC, place, map(entry_text, progress.image()))
 
 
 def file_reader(journal_end: int) -> Callable[[bytes], TimerJournalState]:
@@ -78,7 +78,7 @@ def file_reader(journal_end: int) -> Callable[[bytes], TimerJournalState]:
     def read(data: bytes) -> TimerJournalState:
         entries: list[Any]
         place, entries = read_file(
-            _MAGIC, data, decode_entry, journal_end=journal_end, subject="timers' progress"
+            TIMER_MAGIC, data, decode_entry, journal_end=journal_end, subject="timers' progress"
         )
         progress = TimerProgress()
         progress.apply(entries)

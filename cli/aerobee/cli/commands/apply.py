@@ -27,8 +27,12 @@ PROBLEMS_SHOWN_MAX = 20
     "--file",
     "path",
     type=click.Path(allow_dash=True),
-    required=True,
     help="The file, YAML or JSON; - is standard input.",
+)
+@click.option(
+    "--export",
+    is_flag=True,
+    help="Print a file that declares what the cluster has now, and change nothing.",
 )
 @dry_run_option
 @click.option(
@@ -46,7 +50,8 @@ PROBLEMS_SHOWN_MAX = 20
 @target_options
 def apply(
     target: Target,
-    path: str,
+    path: str | None,
+    export: bool,
     dry_run: bool,
     prune: bool,
     delete_unread: bool,
@@ -59,11 +64,31 @@ def apply(
     any change is impossible, nothing is changed: exit code 4. More queues than the file says are
     told and left as they are.
 
+    --export prints what the cluster has as such a file, which `apply` then takes without a change.
+    Users are only named in it: their secrets are theirs.
+
     \b
     --dry-run exits with 0 if nothing differs, with 1 if something does.
     """
     if delete_unread and not prune:
         raise click.UsageError("--delete-unread is for --prune")
+    if export == (path is not None):
+        raise click.UsageError("give either --file or --export")
+    if path is None:
+        _export(target, as_json)
+    else:
+        _apply(target, path, dry_run, prune, delete_unread, yes, as_json)
+
+
+def _apply(
+    target: Target,
+    path: str,
+    dry_run: bool,
+    prune: bool,
+    delete_unread: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
     wish = _wish(path)
     plan = target.administer(lambda admin: _planned(admin, wish, prune, delete_unread))
     document = _document(plan, dry_run)
@@ -93,6 +118,20 @@ def apply(
         raise failure
     if not as_json:
         say(f"made {counted(len(done), 'change')}")
+
+
+def _export(target: Target, as_json: bool) -> None:
+    from aerobee.cli.declared.cluster import DeclaredCluster
+    from aerobee.cli.declared.export import Export
+
+    state = target.administer(lambda admin: DeclaredCluster(admin).present())
+    export = Export(state)
+    if as_json:
+        print_json(export.sections)
+    else:
+        say(export.text(state.users), keep="\n", nl=False)
+    for sentence in export.left_out:
+        remark(f"left out: {sentence}", always=True)
 
 
 def _wish(path: str) -> Wish:

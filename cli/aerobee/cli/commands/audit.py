@@ -81,7 +81,7 @@ def audit(**values: Any) -> None:
       aerobee audit --watch
 
     \b
-    Requires pip install 'aerobee[audit]' and Java 17.
+    Requires pip install '.[audit]' in a checkout and Java 17.
 
     \b
     Exit codes by the worst finding:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ BATCH_MESSAGES_MAX = 1_000
 BATCHES_IN_FLIGHT = 4
 HANDLES_MAX = 10_000
 """Recall handles of about so many messages are printed."""
+QUEUES_OF_A_NEW_TOPIC = 4
 TOPIC_TIMEOUT_S = 1.0
 """Of a question for a remark only."""
 
@@ -202,6 +203,12 @@ class _Creation:
         except (AerobeeError, TimeoutError):
             return  # Sending meets it, too.
 
+    @property
+    def queues(self) -> int:
+        """How many it has, as far as it is known."""
+        route = self._routes.cached(self.topic)
+        return max(1, QUEUES_OF_A_NEW_TOPIC if route is None else len(route.writable_queues))
+
     def tell(self) -> None:
         """After something was sent; once."""
         route = self._routes.cached(self.topic)
@@ -270,9 +277,10 @@ async def _send_all(
         async with asyncio.TaskGroup() as tasks:
             async for lines in batches:
                 read_bytes += sum(len(line) + 1 for line in lines)
-                batch = [to_message(line) for line in lines if line]
-                if batch:
+                messages = [to_message(line) for line in lines if line]
+                if messages:
                     await creation.look()
+                for batch in _spread(messages, creation.queues):
                     await places.acquire()
                     handles.append([])
                     tasks.create_task(send(batch, read_bytes, handles[-1]), name="send")
@@ -281,6 +289,16 @@ async def _send_all(
             sent = counted(meter.messages, "message")
             remark(f"sent {sent} to {creation.topic} before that", always=True)
         raise
+
+
+def _spread(messages: list[Message], queues: int) -> Iterator[list[Message]]:
+    """A batch goes to one queue; so a few messages are several batches, one for each queue. A
+    larger number is many batches anyway."""
+    size = (
+        BATCH_MESSAGES_MAX if len(messages) == BATCH_MESSAGES_MAX else -(-len(messages) // queues)
+    )
+    for start in range(0, len(messages), max(1, size)):
+        yield messages[start : start + size]
 
 
 async def _paced(descriptor: int, rate: float | None) -> AsyncIterator[list[bytes]]:

@@ -62,6 +62,14 @@ class DeclaredCluster:
             things |= dict(_policy(each) for each in await self._admin.policies.list())
         return State(things, users)
 
+    async def present(self) -> State:
+        """All that a file can declare. Raises as `state`; NoBrokerAvailable: some of it is not
+        known."""
+        groups = await self._admin.groups.list()
+        _check_whole(groups.unanswered)
+        named: dict[Key, Fields] = {Key(Kind.GROUP, (name,)): {} for name in groups}
+        return await self.state(Wish(named, frozenset(Kind)))
+
     async def unread(self, topics: Collection[str]) -> dict[str, int]:
         """How many messages of each topic some group that reads it has not read; all of a topic
         that no group reads. Asks for every group of the cluster."""

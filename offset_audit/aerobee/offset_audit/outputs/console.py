@@ -77,11 +77,12 @@ def failed_line(group: Mapping[str, Any]) -> str:
         ("again", "to be retried"),
         ("dead", "dead"),
         ("resent", "dead and sent again"),
+        ("twice", "of these counted twice, since a reset"),
     )
     known = [
         f"{'?' if group[state] is None else f'{group[state]:,}'} {words}"
         for state, words in states
-        if group[state] != 0
+        if group.get(state) != 0
     ]
     sent = "?" if group["sent"] is None else f"{group['sent']:,}"
     return f"{sent} sent: {', '.join(known)}"

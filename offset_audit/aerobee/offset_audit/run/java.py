@@ -32,7 +32,7 @@ def require_packages() -> None:
     missing = [name for name in NEEDED_PACKAGES if find_spec(name) is None]
     if missing:
         raise NotReady(
-            f"the offset audit needs {' and '.join(missing)}: pip install 'aerobee[audit]'"
+            f"the offset audit needs {' and '.join(missing)}: pip install '.[audit]' in a checkout"
         )
 
 

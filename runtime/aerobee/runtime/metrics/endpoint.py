@@ -2,8 +2,8 @@
 
     HTTP thread -> has `gather` run on the loop -> waits -> writes the text -> answers
 
-Owns: the listening socket, its threads, and the current set of sources. Requests are answered one
-after another, so that two scrapers load the loop no more than one at a time.
+Owns: the listening socket, its threads, the current set of sources, and the newest page. Requests
+are answered one after another, and those that waited meanwhile get the same page.
 
 Invariant: an HTTP thread touches no state of the loop; what it shows was copied there by
 `_on_loop`, the only call that crosses over.
@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET, AF_INET6, socket
-from typing import Any
+from typing import Any, NamedTuple
 
 from aerobee.grpc_core.tls import FollowedTls
 from aerobee.runtime.clock import Clock, SystemClock
@@ -38,8 +38,20 @@ GATHER_TIMEOUT_S = 8.0
 CONNECTION_TIMEOUT_S = 5.0
 """How long a client may take in total to send its request, and then to read the answer."""
 CONNECTIONS_MAX = 8
+LONG_S = 0.1
+REST = 3
+"""A page that took longer than LONG_S answers all scrapes for REST times as long as it took, so
+scrapes never take more than a quarter of the process."""
 
 Source = Callable[[], Awaitable[Gathered]]
+
+
+class _Page(NamedTuple):
+    """A page, for those who asked until a time."""
+
+    accept: str
+    until_s: float
+    answer: tuple[bytes, str]
 
 
 class MetricsEndpoint:
@@ -50,7 +62,10 @@ class MetricsEndpoint:
         *,
         gather_timeout_s: float = GATHER_TIMEOUT_S,
         connection_timeout_s: float = CONNECTION_TIMEOUT_S,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = SystemClock() if clock is None else clock
+        self._page: _Page | None = None
         self.connection_timeout_s = connection_timeout_s
         self._gather_timeout_s = gather_timeout_s
         self._sources: dict[str, Source] = {}
@@ -63,10 +78,12 @@ class MetricsEndpoint:
         """From now on `source` is awaited on the loop at each scrape; it replaces another one of
         that name."""
         self._sources[name] = source
+        self._page = None
 
     def hide(self, name: str) -> None:
         """The source of that name is no longer used; does nothing if there is none."""
         self._sources.pop(name, None)
+        self._page = None
 
     def start(self, listen: str, tls: FollowedTls | None = None) -> str:
         """Answer from now on, over HTTPS with `tls`; returns host:port.
@@ -132,11 +149,21 @@ class MetricsEndpoint:
             ) from error
 
     def answer(self, accept: str) -> tuple[bytes, str]:
-        """[HTTP thread] The whole text and its content type. Raises TimeoutError."""
+        """[HTTP thread] The whole text and its content type. Scrapes at the same time share one
+        page. Raises TimeoutError."""
+        clock = self._clock
+        asked_s = clock.monotonic_s()
         if not self._turn.acquire(timeout=self._gather_timeout_s):
             raise TimeoutError("another scrape is under way")
         try:
-            return encode(self._on_loop(), accept)
+            page, began_s = self._page, clock.monotonic_s()
+            if page is None or page.accept != accept or page.until_s < asked_s:
+                answer = encode(self._on_loop(), accept)
+                ended_s = clock.monotonic_s()
+                took_s = ended_s - began_s
+                until_s = ended_s + (REST * took_s if took_s > LONG_S else 0)
+                page = self._page = _Page(accept, until_s, answer)
+            return page.answer
         finally:
             self._turn.release()
 

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from aerobee.runtime.metrics.families import AnyFamily, Family, Gathered, HistogramFamily, Kind
+from aerobee.runtime.metrics.page_limit import within
 
 PIECE_SAMPLES = 64
 """About half a millisecond of work."""
@@ -28,13 +29,17 @@ PAUSE_S = 0.0002
 def encode(gathered: Sequence[Gathered], accept: str) -> tuple[bytes, str]:
     """The text and its content type; `accept` is the HTTP header of the request.
 
-    Adds metrics of the process itself (`process_*`).
+    Adds metrics of the process itself (`process_*`), and leaves out what exceeds PAGE_BYTES_MAX.
     """
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
-    registry.register(_Values(gathered))
+    registry.register(_Values(within(gathered, pause=_pause)))
     write, content_type = choose_encoder(accept)
     return write(registry), content_type
+
+
+def _pause() -> None:
+    threading.Event().wait(PAUSE_S)
 
 
 class _Values(Collector):

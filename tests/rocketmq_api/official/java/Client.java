@@ -41,6 +41,9 @@ final class Client {
   private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
   private static final Gson GSON = new GsonBuilder().serializeNulls().create();
   private static final Duration AWAIT = Duration.ofSeconds(5);
+
+  /** Of a call. A deadline begins before the JVM has loaded the classes to make the first one. */
+  private static final Duration PATIENCE = Duration.ofSeconds(20);
   private static final PrintStream ANSWERS =
       new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
 
@@ -244,6 +247,7 @@ final class Client {
     ClientConfigurationBuilder configured =
         ClientConfiguration.newBuilder()
             .setEndpoints(arguments[1])
+            .setRequestTimeout(PATIENCE)
             .enableSsl(System.getenv("OFFICIAL_TLS") != null);
     String accessKey = System.getenv("TEST_ACCESS_KEY");
     if (accessKey != null) {

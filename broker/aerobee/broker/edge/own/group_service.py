@@ -207,6 +207,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         await self._turns.turn(LISTINGS)
         official = self._clients.groups()
         known = {*self._coordinator.members.names(), *self._offsets.groups(), *official}
+        known.update(self._settings.names())
         sees = groups_seen()
         return broker_pb2.ListGroupsResponse(groups=sorted(filter(sees, known)))
 

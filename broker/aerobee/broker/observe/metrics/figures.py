@@ -196,7 +196,8 @@ class BrokerFigures:
 
     async def _lags(self, slices: Slices) -> list[AnyFamily]:
         lags = rocketmq.LagFamilies(self._config.metrics.consumers_max)
-        for row in await self._group_lags(slices):
+        # What there is no room for is left out at the end.
+        for row in sorted(await self._group_lags(slices), key=rocketmq.importance):
             lags.add(row)
             await slices.breathe()
         return lags.families()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from aerobee.broker.cluster.registration import RegistrationStatistics
 from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.replication.replica_set import NO_MASTER
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.replication.statistics import ReplicaStatistics, SlaveStatistics
+from aerobee.broker.store.retention.retention_statistics import GroupLoss
 from aerobee.broker.store.statistics import StoreState
 from aerobee.runtime.metrics.families import (
     AnyFamily,
@@ -192,7 +193,19 @@ def store_families(statistics: BrokerStatistics, *, oldest_write_s: float) -> li
         one_counter("aerobee_retention_removed_unread_messages_total",
                     "Removed messages that a group had not read, counted once per group.",
                     retention.removed_unread_messages),
+        _removed_by_group(retention.removed_by_group),
     ]  # fmt: skip
+
+
+def _removed_by_group(losses: Iterable[GroupLoss]) -> AnyFamily:
+    family = counter(
+        "aerobee_retention_removed_unread_by_group_total",
+        "The same, for the groups and topics with most, by why they were removed.",
+        "consumer_group", "topic", "because",
+    )  # fmt: skip
+    for loss in losses:
+        family.add(loss.messages, loss.group, loss.topic, loss.because)
+    return family
 
 
 def work_families(

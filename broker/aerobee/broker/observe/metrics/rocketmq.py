@@ -135,6 +135,11 @@ class LagFamilies:
         self._ready.add(row.ready, *labels)
 
 
+def importance(row: GroupLag) -> int:
+    """Sorts the groups that are furthest behind first; unknown comes before none."""
+    return -1 if row.lag is None else -2 * row.lag
+
+
 def connection_families(
     send_streams: int, members: Iterable[Member], *, groups_max: int
 ) -> list[AnyFamily]:

@@ -60,6 +60,14 @@ class RetentionConfig:
 
     Costs: without it, messages are refused sooner when the disk is full.
     """
+    keep_unread_max_bytes: int = 0
+    """Unread messages keep the log only while at most this many bytes follow them, on each broker,
+    so that one slow group cannot fill the disk and stop all senders; 0: always. A topic's attribute
+    of the same name takes its place.
+
+    Unit: bytes
+    Costs: a group that is further behind loses messages; `AerobeeUnreadMessagesRemoved` names it.
+    """
     delete_files_max: int = 10
     """At most this many segments are removed in one run (deleteFileBatchMax); a command may remove
     20 times as many.
@@ -100,7 +108,7 @@ class RetentionConfig:
             require(0 <= percent <= 100, f"retention.{name} must be 0 to 100", percent)
         for name in ("delete_files_max", "clean_interval_ms"):
             require(getattr(self, name) > 0, f"retention.{name} must be > 0", getattr(self, name))
-        for name in ("delete_pause_ms", "first_clean_ms"):
+        for name in ("delete_pause_ms", "first_clean_ms", "keep_unread_max_bytes"):
             require(getattr(self, name) >= 0, f"retention.{name} must be >= 0", getattr(self, name))
 
     @property

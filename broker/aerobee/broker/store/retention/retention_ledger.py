@@ -96,6 +96,8 @@ class RetentionLedger:
         self._ledger = ledger
         self._admission = ledger.admission
         self._policy = RetentionPolicy(config)
+        self.keep_bytes_max = config.keep_unread_max_bytes or None
+        """The limit for unread messages of topics without one of their own; None: there is none."""
         self._time = SteadyTime(clock.now_ms(), clock.monotonic_s(), self._last_seen_ms())
         self._ages = SegmentAges()
         self._know_segments()
@@ -217,6 +219,7 @@ class RetentionLedger:
             queue = self._queues.get(readers.topic, readers.queue_id)
             if queue is not None:
                 work.losing.append((readers, queue, queue.min_offset))
+        work.is_commanded = candidate.request.unread
         self._removal = work
         return work
 
@@ -248,7 +251,9 @@ class RetentionLedger:
         losses = [
             loss
             for readers, queue, before in removal.losing
-            for loss in removed_unread(readers, before, queue.min_offset)
+            for loss in removed_unread(
+                readers, before, queue.min_offset, is_commanded=removal.is_commanded
+            )
         ]
         segment = removal.segment
         removed = RemovedSegment(
@@ -269,5 +274,6 @@ class RetentionLedger:
             removed_bytes=self._counters.removed_bytes,
             removed_unread=self._counters.largest,
             removed_unread_messages=self._counters.unread_messages,
+            removed_by_group=self._counters.by_group,
             kept_because=self.kept_because,
         )

@@ -43,7 +43,15 @@ class SurveyWork:
 class RemovalWork:
     """Removes the file of the segment that the log has dropped."""
 
-    __slots__ = ("_disk", "cause", "error", "losing", "modified_ms", "segment")
+    __slots__ = (
+        "_disk",
+        "cause",
+        "error",
+        "is_commanded",
+        "losing",
+        "modified_ms",
+        "segment",
+    )
 
     def __init__(self, disk: Disk, segment: Segment, cause: Cause, modified_ms: int) -> None:
         self._disk = disk
@@ -52,6 +60,7 @@ class RemovalWork:
         self.modified_ms = modified_ms
         # Set if the file still exists because it must not be removed.
         self.error: OSError | None = None
+        self.is_commanded = False
         # Who has unread messages here, the queue, and the offset at which it began so far.
         self.losing: list[tuple[QueueReaders, ConsumeQueue, int]] = []
 

@@ -18,7 +18,7 @@ from aerobee.broker.store.errors import FileTrouble
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
 from aerobee.broker.store.queues.sound_entries import FiledEntries
-from aerobee.broker.store.retention.retention_statistics import UnreadRemoval
+from aerobee.broker.store.retention.retention_statistics import Because, UnreadRemoval
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
 
 
@@ -50,15 +50,22 @@ class QueueReaders:
 
 
 def removed_unread(
-    readers: QueueReaders, min_offset_before: int, min_offset_after: int
+    readers: QueueReaders,
+    min_offset_before: int,
+    min_offset_after: int,
+    *,
+    is_commanded: bool = False,
 ) -> list[UnreadRemoval]:
     """What each group lost when the queue's first message changed; exact, because queue offsets
-    have no gaps."""
+    have no gaps. `is_commanded`: an operator removes what is unread."""
+    because = Because.UNEXPECTED if readers.keep_bytes_max is None else Because.LIMIT
+    if is_commanded:
+        because = Because.COMMAND
     lost = []
     for group, offset in sorted(readers.offsets.items()):
         messages = min_offset_after - max(offset, min_offset_before)
         if messages > 0:
-            lost.append(UnreadRemoval(group, readers.topic, readers.queue_id, messages))
+            lost.append(UnreadRemoval(group, readers.topic, readers.queue_id, messages, because))
     return lost
 
 

@@ -2,8 +2,8 @@
 
 Owns: the committed offsets of this broker's queues, and their form in Apache's file. They are a
 snapshot of the offset journal: an additional member, which Apache's broker ignores, says how far
-they include the journal, and has the journal's other state. No I/O: the owner takes a `snapshot`
-and has a thread render and write it.
+they include the journal, has the journal's other state, and a checksum of the whole file. No I/O:
+the owner takes a `snapshot` and has a thread render and write it.
 
 Invariant: entries that are not `topic@group` with queue offsets are written back unchanged.
 """
@@ -11,9 +11,11 @@ Invariant: entries that are not `topic@group` with queue offsets are written bac
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
+from zlib import crc32
 
 from aerobee.broker.store.tables.config_document import ConfigDocument, parse_document, take_object
 from aerobee.broker.store.tables.finished_ranges import (
@@ -37,6 +39,9 @@ TOPIC_ENDS_MAX: Final = 20_000
 """How many are kept: twice as many as nameservers report."""
 
 _OFFSET_END = 1 << 63
+_UNCHECKED: Final = b'"contentCheck":"00000000"'
+"""What is checked has this in place of the checksum."""
+_CHECK: Final = re.compile(rb'"contentCheck":"([0-9a-f]{8})"')
 
 
 class OpenCopy(NamedTuple):
@@ -85,6 +90,15 @@ class TopicEnd(NamedTuple):
     lease_epoch: int
 
 
+class Doubted(NamedTuple):
+    """A table whose file was changed by something else, so that the journal is read again."""
+
+    through: int
+    """Once the journal's records below this one are applied, the table is right."""
+    offsets: dict[str, dict[str, dict[int, int]]]
+    """What it said."""
+
+
 class ConsumerOffsetTable:
     """consumerOffset.json in memory: per group, topic and queue the next offset to consume.
 
@@ -109,6 +123,10 @@ class ConsumerOffsetTable:
         self.tried: dict[QueueKey, Tried] = {}
         """At most one per queue; a caller that changes it also sets the `mark`."""
         self._document = ConfigDocument()
+        self.is_as_written = True
+        """Whether nothing else has changed its file since a broker wrote it; True if that cannot be
+        known: Apache's broker wrote it, or one of ours that knew no checksum."""
+        self.doubted: Doubted | None = None
         self.rewinds = 0
         """How often a group has come to need more than before: through its first offset on a queue,
         or a smaller one."""
@@ -126,11 +144,24 @@ class ConsumerOffsetTable:
             else:
                 table._offsets.setdefault(group, {})[topic] = offsets
                 table._changed.add((topic, group))
-        table._load_journal(take_object(document, JOURNAL_MEMBER))
+        member = take_object(document, JOURNAL_MEMBER)
+        table._load_journal(member)
+        table.is_as_written = "contentCheck" not in member or _is_as_written(data)
         # Apache derives this from the offsets on each write, and never reads it.
         document.pop("groupTopicMap", None)
         table._document = ConfigDocument.load(document)
         return table
+
+    def doubt(self, mark: JournalMark, through: int) -> None:
+        """Take what the journal says from `mark` on, up to the record `through`, for what the table
+        lacks or has lower. What the journal does not say stays."""
+        self.doubted = Doubted(through, {group: self.of_group(group) for group in self._offsets})
+        # Fences would keep commits from counting that were made before the newest lease.
+        self._changed.update(self._epochs)
+        self._epochs.clear()
+        self.finished = FinishedTable()
+        self.tried.clear()
+        self.mark = mark
 
     def _load_journal(self, member: dict[str, JsonValue]) -> None:
         """Without the member the file is Apache's, or from before the journal existed."""
@@ -362,7 +393,9 @@ class ConsumerOffsetTable:
             more = {}
             if mark is not None:
                 more[JOURNAL_MEMBER] = _journal(mark, texts, ends, clients, finished, tried)
-            return document.render(now_ms, "offsetTable", texts.offsets(), more)
+            data = document.render(now_ms, "offsetTable", texts.offsets(), more)
+            checked = _UNCHECKED.replace(b"00000000", b"%08x" % crc32(data))
+            return data.replace(_UNCHECKED, checked, 1)
 
         return render
 
@@ -402,6 +435,7 @@ def _journal(
     members = [
         *([f'\n\t\t"changes":{changes}'] if changes else ()),
         *([f'\n\t\t"clients":{json.dumps(clients, separators=(",", ":"))}'] if changes else ()),
+        f"\n\t\t{_UNCHECKED.decode()}",
         *([f'\n\t\t"copies":{_copies_text(mark)}'] if mark.next_copy else ()),
         f'\n\t\t"epochs":{texts.epochs()}',
         *([f'\n\t\t"finished":{render_finished(finished)}'] if finished else ()),
@@ -414,6 +448,14 @@ def _journal(
         f'\n\t\t"whole":{"true" if mark.is_whole else "false"}',
     ]
     return "{" + ",".join(members) + "\n\t}"
+
+
+def _is_as_written(data: bytes) -> bool:
+    found = _CHECK.search(data)
+    if found is None:
+        return False
+    unchecked = data[: found.start()] + _UNCHECKED + data[found.end() :]
+    return crc32(unchecked) == int(found[1], 16)
 
 
 def _tried_text(tried: Mapping[QueueKey, Tried]) -> str:

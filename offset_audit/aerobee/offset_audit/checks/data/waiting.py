@@ -15,7 +15,8 @@ from aerobee.store_format.dead_letter_fields import DEAD_LETTER_PREFIX, RETRY_PR
 _GROUP: Final = ["cluster", "group"]
 _QUEUE: Final = ["cluster", "broker_name", "topic", "queue_id"]
 _KEY: Final = [*_QUEUE, "group"]
-_STATES: Final = ("unread", "waiting", "again", "dead", "resent")
+_COPIES: Final = ("waiting", "again", "dead", "resent")
+_STATES: Final = ("unread", *_COPIES)
 
 
 def waiting_by_topic(tables: Tables) -> DataFrame:
@@ -52,7 +53,7 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
     state.
 
     sent      to the queues of the group's topics since these were made
-    finished  handled, or before where the group began; null if another state is
+    finished  handled, or before where the group began; null if another state is, or `twice`
     unread    in the group's topics and not finished, but for those that were sent back
     waiting   to be put into the retry topic; null if `knows_waiting` says that nothing was read
               that has it, or a broker does not know of all that waits what it is for
@@ -60,8 +61,12 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
     dead      in the dead-letter topic, and not sent again
     resent    in the dead-letter topic, and sent again to a topic: counted once more wherever they
               are now; what went to the group's retry topic is counted there, or finished
+    twice     of the waiting, again, dead and resent ones: copies of messages that an offset reset
+              has taken back, so that they are also unread, finished or sent back once more; null if
+              it is not known which of these copies are finished
 
-    Each message is in one state: `sent` is the sum of the others. `states` are the run's.
+    Each message is in one state: `sent` is the sum of the others less `twice`. `states` are the
+    run's.
     """
     retry = F.col("topic").startswith(RETRY_PREFIX)
     resent = _resent(tables)
@@ -80,6 +85,7 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
             states.select(*_QUEUE).distinct(), _QUEUE, "left_anti"
         ),
         _sent_back(tables, states).select(*_GROUP, F.lit(-1).cast("long").alias("unread")),
+        _send_backs(tables),
         waiting_by_topic(tables)
         .where(retry)
         .select("cluster", _group_of(RETRY_PREFIX), F.col("messages").alias("waiting")),
@@ -89,7 +95,7 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
     together = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
     zero = F.lit(0).cast("long")
     sums = together.groupBy(*_GROUP).agg(
-        *(F.try_sum(name).alias(name) for name in ("sent", *_STATES)),
+        *(F.try_sum(name).alias(name) for name in ("sent", *_STATES, "copied", "taken_back")),
         *(F.max(name).alias(name) for name in ("unknown", "unknown_sent", "unknown_unread")),
     )
     stored = [F.coalesce(name, zero) for name in ("waiting", "again", "dead", "resent")]
@@ -108,11 +114,27 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
             F.when(F.col("unknown").isNull(), F.coalesce("again", zero)).alias("again"),
             F.coalesce("dead", zero).alias("dead"),
             F.coalesce("resent", zero).alias("resent"),
+            F.coalesce("copied", zero).alias("copied"),
+            F.coalesce("taken_back", zero).alias("taken_back"),
         )
     )
+    copies = reduce(Column.__add__, map(F.col, _COPIES))
+    # Of the copies that the journal knows, those that are finished may be any.
+    least = F.greatest(
+        F.when(copies <= F.col("copied"), copies + F.col("taken_back") - F.col("copied")),
+        F.col("unread") + copies - F.col("sent"),
+        F.lit(0),
+    )
+    most = F.when(least > F.col("taken_back"), copies).otherwise(
+        F.least(F.col("taken_back"), copies)
+    )
     others = reduce(Column.__add__, map(F.col, _STATES))
-    return found.select(
-        *_GROUP, "sent", (F.col("sent") - others).alias("finished"), *map(F.col, _STATES)
+    return found.withColumn("twice", F.when(least == most, least)).select(
+        *_GROUP,
+        "sent",
+        (F.col("sent") - others + F.col("twice")).alias("finished"),
+        *map(F.col, _STATES),
+        "twice",
     )
 
 
@@ -135,6 +157,39 @@ def _sent_back(tables: Tables, states: DataFrame) -> DataFrame:
         .where(F.col("offset") >= F.col("committed_offset"))
         .select(*_KEY, "offset")
         .distinct()
+    )
+
+
+def _send_backs(tables: Tables) -> DataFrame:
+    """How often messages of each group were sent back, as far as journals say, and for how many of
+    these a later reset made the group read the message again."""
+    place = [*_KEY, "offset", "journal_offset"]
+    backs = (
+        tables.journal.where(
+            (F.col("kind") == "sentBack") & ~F.col("topic").startswith(RETRY_PREFIX)
+        )
+        .groupBy(*place)
+        .agg(F.max("timestamp_ms").alias("back_ms"))
+    )
+    resets = tables.journal.where(F.col("kind") == "reset").select(
+        *_KEY,
+        F.coalesce("offset", F.lit(0)).alias("reset_to"),
+        F.col("timestamp_ms").alias("reset_ms"),
+    )
+    taken = (
+        backs.join(resets, _KEY)
+        .where((F.col("reset_to") <= F.col("offset")) & (F.col("reset_ms") >= F.col("back_ms")))
+        .select(*place)
+        .distinct()
+        .withColumn("taken_back", F.lit(1).cast("long"))
+    )
+    return (
+        backs.join(taken, place, "left")
+        .groupBy(*_GROUP)
+        .agg(
+            F.count("*").alias("copied"),
+            F.coalesce(F.sum("taken_back"), F.lit(0)).alias("taken_back"),
+        )
     )
 
 

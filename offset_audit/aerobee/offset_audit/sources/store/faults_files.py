@@ -27,6 +27,7 @@ from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
 from aerobee.store_format.epoch_file import EPOCH_FILE, decode_epochs
 from aerobee.store_format.json_config import parse_object
 from aerobee.store_format.names import file_name
+from aerobee.store_format.progress_file import CHECKS
 from aerobee.store_format.timer_checkpoint import TimerCheckpoint
 from aerobee.store_format.timer_wheel import WHEEL_SIZE
 
@@ -38,6 +39,7 @@ _DECODERS: Final[Mapping[str, Callable[[bytes], object]]] = {
     "timercheck": TimerCheckpoint.decode,
     "consumerOffset.json": parse_offsets,
     "topics.json": parse_topics,
+    **CHECKS,
 }
 _CHECKPOINT_FILE: Final = "checkpoint"
 # The year 2200: no store time of a record is later.
