@@ -136,12 +136,11 @@ class Wiring:
         mounts: Sequence[Mount] = (),
     ) -> None:
         """`workers` wait for the disk. `mounts` add protocols beside our own."""
-        self.config, self.store_host = config, store_host
+        self.config, self.store_host, self.loop_delay = config, store_host, LoopDelay(clock)
         self.clock, self.chance, self._disk, self._workers = clock, chance, disk, workers
         self.folder, self.replica, self.store = opened.folder, opened.replica, opened.folder.store
-        self.failure, self.counters, self.loop_delay = Failure(), Counters(), LoopDelay(clock)
+        self.failure, self.counters, self.latencies = Failure(), Counters(), RpcLatencies()
         self.watch = DiskWatch(clock, hung_after_s=config.store.disk_hung_after_ms / 1_000)
-        self.latencies = RpcLatencies()
         self.peer_limits, self.memory, self.tls, self.access = peer_limits, memory, tls, access
         self._wire_role()
         self._wire_reading(workers.reads)

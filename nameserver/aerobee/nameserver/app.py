@@ -92,12 +92,11 @@ async def serve_nameserver(
     on_listening: Callable[[int], None] | None = None,
     store: KeyValueStore | None = None,
 ) -> None:
-    """Serve until `lifecycle.stop`; `on_listening` gets the port. `store` stands in for etcd in
-    tests.
+    """Serve until `lifecycle.stop`; `on_listening` gets the port. `store`: for tests, not etcd.
 
     Raises InvalidArgument: it cannot listen on the address, or has too little memory.
     """
-    keys = Keys(config.cluster)
+    keys, positions, hearing = Keys(config.cluster), LogPositions(), ExitStack()
     backoff = Backoff(base_ms=50, max_ms=max(50, config.etcd.reconnect_max_ms))
     health, peer_limits, memory = NameserverHealth(), PeerLimits(), _memory()
     async with (
@@ -106,7 +105,6 @@ async def serve_nameserver(
         _opened(store, config, chance, clock) as etcd,
     ):
         cache = RouteCache(etcd, keys, backoff=backoff, chance=chance, clock=clock)
-        positions, hearing = LogPositions(), ExitStack()
         sets = ReplicaSets(etcd, keys, positions, allow_unclean=config.unclean_election)
         registry = Registry(etcd, keys, sets, config.broker_lease)
         sessions = BrokerSessions(registry, cache, positions, cluster=config.cluster, clock=clock)
