@@ -25,6 +25,7 @@ from aerobee.broker.transactions.pending import TransactionName
 from aerobee.broker.transactions.questions import Question
 from aerobee.broker.transactions.wired import Transactions
 from aerobee.runtime.errors import NotMaster, NotWritable
+from aerobee.runtime.loop_turns import LoopTurns
 from aerobee.store_format.delayed_records import HALF_TOPIC
 from aerobee.store_format.message_content import content_digest
 from aerobee.store_format.producer_number import ProducerRun
@@ -128,6 +129,7 @@ class _Parts:
         )
         self.roles = waiting
         self.reads = self.writes = self.queues = self.lookup = some
+        self.loop_turns = LoopTurns(waiting.clock)
         counts = {SAGAS: QUEUE_COUNT, HALF_TOPIC: 1, OP_TOPIC: 1, ASIDE_TOPIC: 1}
         topics = TopicTable(
             {
