@@ -329,6 +329,30 @@ async def test_the_same_seed_gives_the_same_run() -> None:
     assert await run() == first
 
 
+async def test_tasks_that_wait_for_the_last_nanosecond_do_not_stop_time() -> None:
+    """A loop calls timers a nanosecond early: each of them then waits for the rest, in turn."""
+    async with VirtualCluster() as cluster:
+        clock = cluster.clock
+        end_s = clock.monotonic_s() + 1
+
+        async def wait(rest_s: float, turns: int) -> None:
+            await asyncio.sleep(1)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            while clock.monotonic_s() < end_s + rest_s:
+                await asyncio.sleep(end_s + rest_s - clock.monotonic_s())
+
+        waiting = asyncio.gather(*(wait(5e-10, turns) for turns in range(4)))
+        await asyncio.sleep(1)
+        for _ in range(100_000):
+            if waiting.done():
+                break
+            await asyncio.sleep(0)
+        is_done = waiting.done()
+        waiting.cancel()
+    assert is_done
+
+
 def test_a_loop_that_cannot_have_virtual_time_is_refused() -> None:
     async def main() -> None:
         async with VirtualCluster():
