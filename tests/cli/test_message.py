@@ -83,7 +83,10 @@ def test_a_query_lists_the_messages_of_a_key_newest_first(cli: Cli) -> None:
     newest = cli("message", "query", "orders", "--key", "customer-1", "--max", "1")
     assert "order-4" in newest.stdout
     assert "order-1 " not in newest.stdout
-    assert newest.stderr.strip() == "there are more: bound the time with --begin and --end"
+    assert (
+        newest.stderr.strip()
+        == "there are more: raise --max, or bound the time with --begin and --end"
+    )
 
 
 def test_times_bound_a_query(cli: Cli) -> None:

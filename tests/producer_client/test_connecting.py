@@ -102,6 +102,6 @@ async def test_a_send_that_waits_for_a_cluster_says_so(caplog: pytest.LogCapture
 
 
 async def test_what_is_no_message_is_refused_by_its_type() -> None:
-    producer = Producer("127.0.0.1:1")
-    with pytest.raises(TypeError, match=r"takes a Message\(topic, body\), not bytes"):
-        await producer.send(b"x")  # type: ignore[arg-type]
+    async with Producer("127.0.0.1:1") as producer:
+        with pytest.raises(TypeError, match=r"takes a Message\(topic, body\), not bytes"):
+            await producer.send(b"x")  # type: ignore[arg-type]

@@ -80,7 +80,9 @@ class Target:
             known = replace(self, timeout_s=PATIENCE_S).administer(names)
         except Exception:
             return ""  # Nobody asked for this question.
-        near = [each for word in unknown for each in difflib.get_close_matches(word, known)]
+        # The command itself may have made what it names.
+        others = [name for name in known if name not in unknown]
+        near = [each for word in unknown for each in difflib.get_close_matches(word, others)]
         return f"; did you mean {' or '.join(map(repr, dict.fromkeys(near)))}?" if near else ""
 
     def admin_client(self) -> AdminClient:

@@ -32,10 +32,10 @@ HOUSEKEEPING = (
 )
 """Callbacks and tasks that look again and again, and in almost every round find nothing to do."""
 ROUND_S = 5.0
+"""Their rounds begin at multiples of this since the cluster began."""
 STEPS_AT_ONCE = 10_000
 """After so many turns of the loop at one moment, time moves on by `STEP_S`."""
 STEP_S = 1e-9
-"""Their rounds begin at multiples of this since the cluster began."""
 _OWN_SOCKETS = 1
 """The loop's own, with which threads wake it."""
 

@@ -46,7 +46,7 @@ def group() -> None:
 @wide_option
 @target_options
 def list_groups(target: Target, with_own: bool, as_json: bool, wide: bool) -> None:
-    """List all groups that have members, offsets or settings of their own."""
+    """List all groups that have members, offsets or settings."""
     states = target.administer(lambda admin: admin.groups.describe_all(with_own=with_own))
     if as_json:
         print_json([_summary(state) for state in states])
