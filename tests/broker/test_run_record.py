@@ -16,9 +16,9 @@ from aerobee.broker.groups.queue_leases import COUNTER_BITS, GroupQueue, Lease
 from aerobee.broker.groups.run_record import (
     FIRST_RECORD,
     RunRecord,
-    clean_record,
     known_by_backup,
     next_run,
+    planned_end,
 )
 from aerobee.runtime.errors import Busy
 
@@ -31,7 +31,7 @@ MEMBERS = st.builds(
     subscriptions=st.tuples(st.builds(Subscription, NAMES, st.text(max_size=5))),
     broadcasting=st.just(False),
     session_timeout_s=st.integers(1, 10**6).map(lambda value: value / 1_000),
-    last_heartbeat_s=st.just(0.0),
+    last_heartbeat_s=st.integers(0, 10**6).map(lambda value: -value / 1_000),
 )
 LEASES = st.builds(
     Lease, st.builds(GroupQueue, NAMES, NAMES, st.integers(0, 99)), NAMES, st.integers(1, 2**62)
@@ -46,6 +46,7 @@ LEASES = st.builds(
         is_clean=st.booleans(),
         members=st.lists(MEMBERS, max_size=3).map(tuple),
         leases=st.lists(LEASES, max_size=3).map(tuple),
+        unsure_ms=st.integers(0, 10**6),
     )
 )
 def test_what_is_written_is_read_back(record: RunRecord) -> None:
@@ -134,10 +135,11 @@ async def test_a_new_folder_waits_for_nobody() -> None:
 
 
 async def test_after_a_clean_stop_members_and_leases_go_on() -> None:
-    previous = clean_record(
+    previous = planned_end(
         RunRecord(1, 30_000, is_clean=False),
         [member("a", 8.0), member("b", 3.0, broadcasting=True)],
         [lease("a")],
+        now_s=0.0,
     )
     assert (previous.is_clean, previous.session_timeout_max_ms) == (True, 8_000)
     state = state_after(previous, [])
@@ -147,12 +149,32 @@ async def test_after_a_clean_stop_members_and_leases_go_on() -> None:
     assert state.leases.grace_end_s is None
 
 
+async def test_planned_ends_in_a_row_do_not_prolong_the_hold_of_a_dead_member() -> None:
+    """It keeps what was left of its session, and as long as a live one needs to come back."""
+    record = RunRecord(1, 30_000, is_clean=False)
+    first = planned_end(record, [member("dead", 8.0)], [lease("dead")], now_s=4.0)
+    (left,) = state_after(RunRecord.decode(first.encode()), []).members.members("g")
+    assert left.deadline_s == 50.0 + 4.0
+    second = planned_end(record, [left], [lease("dead")], now_s=53.5)
+    state = state_after(second, [], now_s=200.0)
+    (left,) = state.members.members("g")
+    assert left.deadline_s == 200.0 + 3.0
+    assert state.leases.holder(lease("dead").key) == lease("dead")
+
+
+async def test_a_session_shorter_than_the_time_to_come_back_begins_anew() -> None:
+    previous = planned_end(RunRecord(1, 2_000, is_clean=False), [member("a", 2.0)], [], now_s=1.5)
+    (left,) = state_after(previous, []).members.members("g")
+    assert left.deadline_s == 52.0
+
+
 async def test_a_group_above_todays_bound_is_taken_over_whole_and_takes_nobody_else() -> None:
     """An older version, or another bound, may have admitted its members."""
     subscriptions = tuple(Subscription("t" * 100, "x" * 60_000) for _ in range(10))
     members = [replace(member(name), subscriptions=subscriptions) for name in ("a", "b")]
     assert sum(each.view_bytes for each in members) > VIEW_BYTES_MAX
-    previous = clean_record(RunRecord(1, 30_000, is_clean=False), members, [lease("b")])
+    record = RunRecord(1, 30_000, is_clean=False)
+    previous = planned_end(record, members, [lease("b")], now_s=0.0)
     state = state_after(previous, [])
     assert [each.client_id for each in state.members.members("g")] == ["a", "b"]
     assert state.leases.holder(lease("b").key) == lease("b")
@@ -181,13 +203,34 @@ async def test_a_longer_session_is_on_disk_before_it_is_granted() -> None:
 
 
 async def test_a_crash_after_a_clean_restart_still_remembers_the_members_taken_over() -> None:
-    previous = clean_record(RunRecord(1, 30_000, is_clean=False), [member("a", 8.0)], [])
+    record = RunRecord(1, 30_000, is_clean=False)
+    previous = planned_end(record, [member("a", 8.0)], [], now_s=0.0)
     assert next_run(previous).session_timeout_max_ms == 8_000
 
 
-async def test_a_stop_within_the_grace_does_not_count_as_clean() -> None:
-    record = state_after(RunRecord(4, 20_000, is_clean=False), []).clean_record()
+async def test_a_planned_end_within_the_grace_leaves_the_rest_of_it_to_the_next_run() -> None:
+    """Not the whole grace: planned ends in a row would prolong it. Nor none: former holders that
+    this run never met may still work."""
+    state = state_after(RunRecord(4, 20_000, is_clean=False), [])
+    state.members.join(replace(member("a"), last_heartbeat_s=55.0))
+    assert state.leases.resume("g", "a", [(lease("a").key, lease("a").epoch)])[0] == [lease("a")]
+    record = state.planned_end(64.0)
     assert (record.is_clean, record.session_timeout_max_ms) == (False, 20_000)
+    assert record.unsure_ms == 6_000
+    after = state_after(RunRecord.decode(record.encode()), [], now_s=90.0)
+    assert after.leases.grace_end_s == 96.0
+    assert after.leases.holder(lease("a").key) == lease("a")
+    assert after.leases.acquire(GroupQueue("g", "t", 1), "a") is None
+    (left,) = after.members.members("g")
+    assert left.deadline_s == 93.0
+    assert next_run(record).grace_ms == 20_000, "a crash of the next run begins it anew"
+
+
+async def test_an_older_version_waits_a_whole_session_after_an_end_within_the_grace() -> None:
+    """It knows nothing of a grace that goes on, and must not grant at once."""
+    record = state_after(RunRecord(4, 20_000, is_clean=False), []).planned_end(64.0)
+    written = record.as_object()
+    assert (written["cleanStop"], written["sessionTimeoutMaxMs"]) == (False, 20_000)
 
 
 async def test_a_stop_while_a_former_holder_may_still_work_does_not_count_as_clean() -> None:
@@ -197,7 +240,8 @@ async def test_a_stop_while_a_former_holder_may_still_work_does_not_count_as_cle
     key = GroupQueue("g", "t", 0)
     assert state.leases.acquire(key, "a") is not None
     state.leases.revoke(key, 59.0)
-    record = state.clean_record()
+    record = state.planned_end(52.0)
     assert (record.is_clean, record.session_timeout_max_ms) == (False, 9_000)
+    assert record.grace_ms == 7_000
     state.leases.end_blocks(59.0)
-    assert state.clean_record().is_clean
+    assert state.planned_end(59.0).is_clean

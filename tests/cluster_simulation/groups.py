@@ -159,8 +159,7 @@ class Groups:
             run_number_min=broker.run_number_min,
         )
         self._was_clean = previous.is_clean
-        has_grace = not previous.is_clean and broker.world.variant.waits_for_grace
-        grace_s = previous.session_timeout_max_ms / 1_000 if has_grace else 0.0
+        grace_s = previous.grace_ms / 1_000 if broker.world.variant.waits_for_grace else 0.0
         now_s = broker.clock_s()
         broker.world.checks.offsets.begin(broker)
         self._leases.begin_run(
@@ -168,9 +167,9 @@ class Groups:
             grace_end_s=now_s + grace_s if grace_s else None,
             believes_earlier_runs=not self._is_unclean and is_log_whole(previous, this_run),
         )
-        if previous.is_clean:
-            for member in previous.members:
-                self.coordinator.members.join(replace(member, last_heartbeat_s=now_s))
+        if previous.was_planned:
+            for member in previous.members_left(now_s):
+                self.coordinator.members.restore(member)
             for lease in previous.leases:
                 if self.coordinator.members.get(GROUP, lease.client_id) is not None:
                     self._leases.restore(lease)
@@ -262,15 +261,19 @@ class Groups:
         leases, record = self._leases, self._record
         if not self._is_ready or self._is_recording:
             return
-        if leases.grace_end_s is None and leases.next_block_end_s() is None:
-            members = list(self.coordinator.members.all_members())
-            record = self.broker.world.variant.clean_record(record, members, leases.held())
+        record = self.broker.world.variant.planned_end(
+            record,
+            list(self.coordinator.members.all_members()),
+            leases.held(),
+            now_s=self.broker.clock_s(),
+            unsure_until_s=leases.unsure_until_s,
+        )
         for stream in list(self._streams):
             stream.close(self.broker)
         self._streams.clear()
         self._is_ready = False
         self._end_writing()
-        if self._is_recorded or (record.is_clean and not self._was_clean):
+        if self._is_recorded or not self._was_clean:
             self._write_lease(record, then)
         else:
             self.broker.folder.lease_file = record

@@ -7,7 +7,7 @@ from typing import Any
 
 from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import Lease
-from aerobee.broker.groups.run_record import RunRecord, clean_record
+from aerobee.broker.groups.run_record import RunRecord, planned_end
 from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.offsets.entries import Entry
 from aerobee.broker.pop.term import PopTerm
@@ -112,7 +112,13 @@ class Variant:
         """Entries about offsets get into the log."""
         return entries
 
-    def clean_record(
-        self, record: RunRecord, members: Sequence[Member], leases: Sequence[Lease]
+    def planned_end(
+        self,
+        record: RunRecord,
+        members: Sequence[Member],
+        leases: Sequence[Lease],
+        *,
+        now_s: float,
+        unsure_until_s: float | None,
     ) -> RunRecord:
-        return clean_record(record, members, leases)
+        return planned_end(record, members, leases, now_s=now_s, unsure_until_s=unsure_until_s)

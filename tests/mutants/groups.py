@@ -118,12 +118,23 @@ GROUPS: Final = (
     Mutant(
         name="clean-end-forgets-former-holders",
         breaks="a restart gives a queue away while its former holder may still work on it",
-        file=f"{_GROUPS}/current_run.py",
-        old="is not None or self.leases.next_block_end_s() is not None:",
-        new="is not None:",
+        file=f"{_GROUPS}/queue_leases.py",
+        old="block_ends_s = [until_s for _, until_s in self._blocks.values()]",
+        new="block_ends_s = list[float]()",
         tests=(
             "tests/broker/test_run_record.py"
             "::test_a_stop_while_a_former_holder_may_still_work_does_not_count_as_clean",
+        ),
+    ),
+    Mutant(
+        name="planned-end-forgets-the-grace",
+        breaks="after a hand-over a queue is given away while its former holder may still work",
+        file=f"{_GROUPS}/queue_leases.py",
+        old="            block_ends_s.append(self._grace_end_s)",
+        new="            pass",
+        tests=(
+            "tests/broker/test_run_record.py"
+            "::test_a_planned_end_within_the_grace_leaves_the_rest_of_it_to_the_next_run",
         ),
     ),
     Mutant(
@@ -141,7 +152,7 @@ GROUPS: Final = (
         name="clean-end-not-in-the-journal",
         breaks="after a handover all members of a group wait for a whole session",
         file=f"{_GROUPS}/current_run.py",
-        old="if self._is_recorded or (record.is_clean and not self._was_clean):",
+        old="if self._is_recorded or not self._was_clean:",
         new="if False:",
         tests=(
             "tests/broker/test_offset_journal_leases.py"

@@ -7,20 +7,32 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 
 import pytest
 import uvloop
 
+from aerobee.client_core.admin_client import AdminClient
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.dead_letters import DeadLetters
 from aerobee.client_core.message import Message, ReceivedMessage
-from aerobee.consumer_client import ConsumeResult, Ordering, PushConsumer, StartFrom
+from aerobee.cluster_view.route import MessageQueue
+from aerobee.consumer_client import (
+    ConsumeResult,
+    Ordering,
+    PullConsumer,
+    PushConsumer,
+    StartFrom,
+)
 from aerobee.producer_client import CheckAnswer, Producer, TransactionCheck
 from aerobee.runtime.errors import AerobeeError
 from aerobee.testing import NotVirtual, VirtualCluster, faults
+from aerobee.testing.memory_network import PLACE
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
+SESSION_S = 120
+"""The shortest that brokers of a virtual cluster grant."""
 
 
 class Seen:
@@ -247,6 +259,57 @@ async def test_a_master_whose_disk_hangs_leaves_its_group_to_another() -> None:
     assert sorted(seen.bodies) == [b"0", b"1", b"2"]
 
 
+async def test_hand_overs_in_a_row_hold_up_no_queue_of_a_dead_consumer() -> None:
+    """Its queues go on after its session, and no later for each new master."""
+    async with (
+        VirtualCluster(replicas=2) as cluster,
+        Producer(cluster.nameservers) as producer,
+        AdminClient(cluster.nameservers) as admin,
+    ):
+        await cluster.create_topic("orders", queues=2)
+        arrived: dict[int, datetime] = {}
+
+        async def read(client_id: str) -> None:
+            consumer = PullConsumer(
+                "report",
+                nameservers=cluster.nameservers,
+                client_id=client_id,
+                start_from=StartFrom.FIRST,
+            )
+            async with consumer.subscribe("orders"):
+                async for message in consumer:
+                    arrived[message.queue.queue_id] = cluster.now
+
+        async def load() -> None:
+            queues = [MessageQueue("orders", "broker-a", number) for number in range(2)]
+            while True:
+                for queue in queues:
+                    await producer.send(Message("orders", b"x"), queue=queue)
+                await asyncio.sleep(2)
+
+        there = copy_context()
+        there.run(PLACE.set, "doomed")
+        loop = asyncio.get_running_loop()
+        doomed = loop.create_task(read("doomed"), context=there)
+        others = [loop.create_task(read("other")), loop.create_task(load())]
+        await cluster.advance(minutes=1)
+        assert len(arrived) == 2
+        for place in ("nameserver", "broker-a", "broker-a-1"):
+            cluster.network.cut("doomed", place)
+        died = cluster.now
+        longest = timedelta()
+        for _ in range(3):
+            await cluster.advance(seconds=SESSION_S * 0.8)
+            await admin.brokers.hand_over("broker-a")
+            longest = max(longest, cluster.now - min(arrived.values()))
+        gone_for = cluster.now - died
+        for task in (doomed, *others):
+            task.cancel()
+        await asyncio.wait((doomed, *others))
+    assert gone_for >= timedelta(seconds=2 * SESSION_S)
+    assert longest <= timedelta(seconds=SESSION_S + 4), "a message is sent every 2 s"
+
+
 async def test_the_same_seed_gives_the_same_run() -> None:
     async def run() -> list[tuple[bytes, timedelta]]:
         async with (
@@ -264,6 +327,30 @@ async def test_the_same_seed_gives_the_same_run() -> None:
     first = await run()
     assert len(first) == 40
     assert await run() == first
+
+
+async def test_tasks_that_wait_for_the_last_nanosecond_do_not_stop_time() -> None:
+    """A loop calls timers a nanosecond early: each of them then waits for the rest, in turn."""
+    async with VirtualCluster() as cluster:
+        clock = cluster.clock
+        end_s = clock.monotonic_s() + 1
+
+        async def wait(rest_s: float, turns: int) -> None:
+            await asyncio.sleep(1)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            while clock.monotonic_s() < end_s + rest_s:
+                await asyncio.sleep(end_s + rest_s - clock.monotonic_s())
+
+        waiting = asyncio.gather(*(wait(5e-10, turns) for turns in range(4)))
+        await asyncio.sleep(1)
+        for _ in range(100_000):
+            if waiting.done():
+                break
+            await asyncio.sleep(0)
+        is_done = waiting.done()
+        waiting.cancel()
+    assert is_done
 
 
 def test_a_loop_that_cannot_have_virtual_time_is_refused() -> None:

@@ -354,7 +354,7 @@ class Wiring:
     def _on_granting(self, views_held_back_s: float) -> None:
         self.topic_ends.wake()
         self.retries.send_backs.wake()
-        self.coordinator.hold_views_back(views_held_back_s)
+        self.coordinator.begin_run(views_held_back_s)
 
     def _wire_groups(self) -> None:
         """What may be committed, which groups may exist, and how groups and topics end."""

@@ -33,6 +33,9 @@ HOUSEKEEPING = (
 """Callbacks and tasks that look again and again, and in almost every round find nothing to do."""
 ROUND_S = 5.0
 """Their rounds begin at multiples of this since the cluster began."""
+STEPS_AT_ONCE = 10_000
+"""After so many turns of the loop at one moment, time moves on by `STEP_S`."""
+STEP_S = 1e-9
 _OWN_SOCKETS = 1
 """The loop's own, with which threads wake it."""
 
@@ -58,6 +61,8 @@ class VirtualTime:
         self._began_ms = now_ms
         self._working = 0
         self._idle: list[asyncio.Future[None]] = []
+        self._steps = 0
+        """Turns of the loop at this moment."""
 
     async def advance(self, elapsed_s: float) -> None:
         """Return once this much time has passed and nothing is left to do at that moment."""
@@ -109,8 +114,16 @@ class VirtualTime:
 
     def move(self, timeout_s: float) -> None:
         """Everything waits for the next timer, which is this far away: move to it."""
+        self._steps = 0
         if not self._wake_idle():
             self._now_s += timeout_s
+
+    def step(self) -> None:
+        """The loop goes on at this moment. A loop calls timers a nanosecond early; tasks that then
+        wait for the rest, in turn, would stay at this moment for ever."""
+        self._steps += 1
+        if self._steps % STEPS_AT_ONCE == 0:
+            self._now_s += STEP_S
 
     def _wake_idle(self) -> bool:
         waiting, self._idle = self._idle, []
@@ -156,6 +169,7 @@ class _Selector:
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         events = self._selector.select(0)
         if events or (timeout is not None and timeout <= 0):
+            self._time.step()
             return events
         if self._time.has_work:
             return self._selector.select(THREAD_WAIT_S)

@@ -1,12 +1,12 @@
 """Consumer groups across terms: what the last run's lease record means for this one.
 
 Owns: the record of this run. It is written before the first session is granted, again before a
-session longer than all earlier ones, and at a clean end with everything that members hold. A run
-without sessions grants nothing and leaves the last one's record as it is. Before `begin` there are
-neither members nor leases: a slave has none.
+session longer than all earlier ones, and at a planned end with everything that members hold. A run
+without sessions grants nothing and leaves the last one's record as it is, unless less is unsure by
+now. Before `begin` there are neither members nor leases: a slave has none.
 
-Once a clean record is being written, its run grants nothing more, whether or not the record is
-confirmed: every reader takes it as the end of the run.
+Once the record of a planned end is being written, its run grants nothing more, whether or not the
+record is confirmed: every reader takes it as the end of the run.
 """
 
 from __future__ import annotations
@@ -18,15 +18,12 @@ from dataclasses import replace
 from aerobee.broker.groups.members import Members
 from aerobee.broker.groups.ownership import Ownership
 from aerobee.broker.groups.queue_leases import GroupQueue, Lease, QueueLeases
-from aerobee.broker.groups.run_record import FIRST_RECORD, RunRecord, clean_record
+from aerobee.broker.groups.run_record import FIRST_RECORD, REJOIN_TIME_S, RunRecord, planned_end
 from aerobee.runtime.errors import NotMaster
 from aerobee.runtime.log import log_event
 from aerobee.runtime.waiting import Turns
 
 log = logging.getLogger(__name__)
-
-REJOIN_TIME_S = 3.0
-"""Clients retry to connect at least every 2 s: by then every live one has rejoined."""
 
 _RUN_OVER = (
     "this replica is handing its groups to the next master, or will continue in a moment; ask "
@@ -88,16 +85,16 @@ class CurrentRun:
         self._is_recorded = False
         self._is_ending = False
         self._was_clean = previous.is_clean
-        grace_s = 0.0 if previous.is_clean else previous.session_timeout_max_ms / 1_000
+        grace_s = previous.grace_ms / 1_000
         self.leases.begin_run(
             this_run.run_number,
             grace_end_s=now_s + grace_s if grace_s else None,
             believes_earlier_runs=believes_members,
         )
         self.views_held_back_s = min(grace_s, REJOIN_TIME_S)
-        if previous.is_clean:
+        if previous.was_planned:
             self._take_over(previous, now_s)
-        elif grace_s:
+        if grace_s:
             log_event(
                 log,
                 "queues are not granted yet: the last run did not stop cleanly",
@@ -105,9 +102,8 @@ class CurrentRun:
             )
 
     def _take_over(self, previous: RunRecord, now_s: float) -> None:
-        """Members of a run that ended cleanly have a full session to come back."""
-        for member in previous.members:
-            self.members.restore(replace(member, last_heartbeat_s=now_s))
+        for member in previous.members_left(now_s):
+            self.members.restore(member)
         for lease in previous.leases:
             if self.members.get(lease.key.group, lease.client_id) is not None:
                 self.leases.restore(lease)
@@ -145,7 +141,7 @@ class CurrentRun:
         if self._is_ending:
             raise NotMaster(_RUN_OVER)
 
-    async def record_clean_end(self) -> None:
+    async def record_end(self, now_s: float) -> None:
         """Record for the next run who is a member and holds what. This run grants nothing from here
         on.
 
@@ -154,8 +150,8 @@ class CurrentRun:
         self._is_ending = True
         self.leases.stop_granting()
         async with self._writing:
-            record = self.clean_record()
-            if self._is_recorded or (record.is_clean and not self._was_clean):
+            record = self.planned_end(now_s)
+            if self._is_recorded or not self._was_clean:
                 await self._write(record)
             else:
                 await self.write_file(record.encode())
@@ -167,10 +163,14 @@ class CurrentRun:
         await self._journal(record)
         await self.write_file(record.encode())
 
-    def clean_record(self) -> RunRecord:
-        """What a clean end leaves to the next run: who is a member and holds what."""
-        if self.leases.grace_end_s is not None or self.leases.next_block_end_s() is not None:
-            # Former holders may still be active: from the run before this one, or of a queue that
-            # was revoked.
-            return self._record
-        return clean_record(self._record, list(self.members.all_members()), self.leases.held())
+    def planned_end(self, now_s: float) -> RunRecord:
+        """What a planned end leaves to the next run: who is a member and holds what, and for how
+        long former holders may still be active: from the run before this one, or of a queue that
+        was revoked."""
+        return planned_end(
+            self._record,
+            list(self.members.all_members()),
+            self.leases.held(),
+            now_s=now_s,
+            unsure_until_s=self.leases.unsure_until_s,
+        )

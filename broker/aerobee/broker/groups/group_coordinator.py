@@ -82,11 +82,15 @@ class GroupCoordinator:
         self.membership.close_group(group)
         return count
 
-    def hold_views_back(self, for_s: float) -> None:
-        """Hold membership views back for this many seconds: see `Membership`."""
-        if for_s > 0:
+    def begin_run(self, views_held_back_s: float) -> None:
+        """This broker acts as master from now on: its time as a slave was no lapse of a master,
+        and prolongs no session that was taken over. Views are held back for so many seconds: see
+        `Membership`."""
+        self._has_lapsed = False
+        if views_held_back_s > 0:
             self.membership.hold_views_back()
-            asyncio.get_running_loop().call_later(for_s, self.membership.release_views)
+            loop = asyncio.get_running_loop()
+            loop.call_later(views_held_back_s, self.membership.release_views)
 
     def expire(self, now_s: float) -> None:
         """End expired sessions, and the grace period after an unclean stop. A master that may not

@@ -202,6 +202,15 @@ class QueueLeases:
             times.append(self._grace_end_s)
         return max(times, default=None)
 
+    @property
+    def unsure_until_s(self) -> float | None:
+        """Until when someone who is not the holder may believe that it holds a queue; None: nobody
+        may."""
+        block_ends_s = [until_s for _, until_s in self._blocks.values()]
+        if self._grace_end_s is not None:
+            block_ends_s.append(self._grace_end_s)
+        return max(block_ends_s, default=None)
+
     def next_block_end_s(self) -> float | None:
         """When `end_blocks` may next have something to do."""
         return min((until_s for _, until_s in self._blocks.values()), default=None)

@@ -2,9 +2,11 @@
 
 Owns: what the record says about the run before this one. A run is one master's term; its number is
 raised, confirmed and on disk before the first lease is granted, so epochs rise across restarts and
-fail-overs. A clean end records who was a member and held what, and the next run takes them over as
-if nothing had happened. After an unclean end only the longest promised session is known: for this
-long some member may still believe that it holds a queue.
+fail-overs. A planned end records who was a member, since when it was silent, and who held what; the
+next run takes them over as if nothing had happened. If members that the ending run never met may
+still believe that they hold queues, it also records for how long. After any other end only the
+longest promised session is known: for this long some member may still believe that it holds a
+queue.
 
 The record is an entry of the offset journal, which all replicas have. config/queueLeases.json
 repeats it for a folder without the journal; a checksum there keeps a flipped bit from lowering the
@@ -17,6 +19,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from math import ceil
 from typing import Any
 from zlib import crc32
 
@@ -24,6 +27,8 @@ from aerobee.broker.groups.members import Member, Subscription
 from aerobee.broker.groups.queue_leases import GroupQueue, Lease
 
 LEASES_PATH = "config/queueLeases.json"
+REJOIN_TIME_S = 3.0
+"""Clients retry to connect at least every 2 s: by then every live one has rejoined."""
 RUNS_OF_AN_EPOCH = 1_024
 """A run number and a grant's number fit into 63 bits for two million epochs."""
 
@@ -36,14 +41,43 @@ class RunRecord:
     session_timeout_max_ms: int
     """The longest session granted in this run; 0 before the first."""
     is_clean: bool
+    """It ended as planned, and all who may believe that they hold a queue are named here."""
     boot_id: str = ""
     """The boot id of the machine during the run; empty if unknown."""
     members: tuple[Member, ...] = ()
+    """After a planned end. Their last heartbeats are relative to it: 0 or less."""
     leases: tuple[Lease, ...] = ()
     epoch: int = 0
     """The group's epoch in which the run took place."""
     broker_id: int = 0
     """Which replica was master."""
+    unsure_ms: int = 0
+    """If above 0, it ended as planned while others than those named here could still believe that
+    they hold queues, for this much longer. Older versions see an end that was not planned."""
+
+    @property
+    def was_planned(self) -> bool:
+        """Whether the run left its members and leases to the next."""
+        return self.is_clean or self.unsure_ms > 0
+
+    @property
+    def grace_ms(self) -> int:
+        """For how long after it some unknown member may still believe that it holds a queue."""
+        if self.was_planned:
+            return self.unsure_ms
+        return self.session_timeout_max_ms
+
+    def members_left(self, now_s: float) -> list[Member]:
+        """The members for a run that begins now. Each keeps what was left of its session, so that
+        planned ends in a row do not prolong a dead one's, and has time to come back."""
+        return [
+            replace(
+                member,
+                last_heartbeat_s=now_s
+                + max(member.last_heartbeat_s, min(REJOIN_TIME_S - member.session_timeout_s, 0.0)),
+            )
+            for member in self.members
+        ]
 
     def encode(self) -> bytes:
         document = self.as_object()
@@ -60,6 +94,7 @@ class RunRecord:
             "leases": [_lease_object(lease) for lease in self.leases],
             "epoch": self.epoch,
             "brokerId": self.broker_id,
+            **({"unsureMs": self.unsure_ms} if self.unsure_ms else {}),
         }
 
     @classmethod
@@ -74,6 +109,7 @@ class RunRecord:
             leases=tuple(_lease(entry) for entry in document["leases"]),
             epoch=_whole(document.get("epoch", 0)),
             broker_id=_whole(document.get("brokerId", 0)),
+            unsure_ms=_whole(document.get("unsureMs", 0)),
         )
 
     def parts(self, bytes_max: int) -> list[RunRecord]:
@@ -121,8 +157,8 @@ def next_run(
 ) -> RunRecord:
     """The record that this run begins with; it must be confirmed and on disk before a grant.
 
-    After a clean stop the members taken over may hold on for as long as they were promised; after
-    an unclean one, for the longest session promised to anyone. After a crash of this run both must
+    After a planned end the members taken over may hold on for as long as they were promised; after
+    any other, for the longest session promised to anyone. After a crash of this run both must
     still be known.
 
     The first number of an epoch is above all numbers of earlier epochs, even those whose records
@@ -183,21 +219,33 @@ def known_by_backup(backup: RunRecord, session_timeout_max_ms: int) -> RunRecord
         is_clean=False,
         members=(),
         leases=(),
+        unsure_ms=0,
     )
 
 
-def clean_record(
-    current: RunRecord, members: Sequence[Member], leases: Sequence[Lease]
+def planned_end(
+    current: RunRecord,
+    members: Sequence[Member],
+    leases: Sequence[Lease],
+    *,
+    now_s: float,
+    unsure_until_s: float | None = None,
 ) -> RunRecord:
-    """The record of a clean stop."""
-    kept = tuple(member for member in members if not member.broadcasting)
+    """The record of a planned end. For `unsure_until_s` see `QueueLeases`."""
+    kept = tuple(
+        replace(member, last_heartbeat_s=min(member.last_heartbeat_s - now_s, 0.0))
+        for member in members
+        if not member.broadcasting
+    )
     longest_ms = max((round(member.session_timeout_s * 1_000) for member in kept), default=0)
+    unsure_ms = 0 if unsure_until_s is None else max(ceil((unsure_until_s - now_s) * 1_000), 0)
     return replace(
         current,
-        session_timeout_max_ms=longest_ms,
-        is_clean=True,
+        session_timeout_max_ms=current.session_timeout_max_ms if unsure_ms else longest_ms,
+        is_clean=not unsure_ms,
         members=kept,
         leases=tuple(leases),
+        unsure_ms=unsure_ms,
     )
 
 
@@ -226,12 +274,14 @@ def _checksum(document: Mapping[str, object]) -> str:
 
 
 def _member_object(member: Member) -> dict[str, object]:
+    silent_ms = round(-member.last_heartbeat_s * 1_000)
     return {
         "group": member.group,
         "clientId": member.client_id,
         "instance": member.instance,
         **({"user": member.user} if member.user else {}),
         "sessionTimeoutMs": round(member.session_timeout_s * 1_000),
+        **({"silentMs": silent_ms} if silent_ms else {}),
         "subscriptions": [
             {"topic": one.topic, "expression": one.expression, "isSql": one.is_sql}
             for one in member.subscriptions
@@ -250,7 +300,7 @@ def _member(entry: Mapping[str, Any]) -> Member:
         ),
         broadcasting=False,
         session_timeout_s=_whole(entry["sessionTimeoutMs"]) / 1_000,
-        last_heartbeat_s=0.0,
+        last_heartbeat_s=-_whole(entry.get("silentMs", 0)) / 1_000,
         user=str(entry.get("user", "")),
     )
 

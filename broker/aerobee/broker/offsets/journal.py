@@ -2,7 +2,7 @@
 
 A run of queue leases begins and ends with each of its terms. Owns: which lease record a run begins
 with. The run's own record is in the journal, confirmed and on disk, before the first member joins;
-a clean end records in it who was a member and held what.
+a planned end records in it who was a member and held what.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
             image_interval_bytes=image_interval_bytes,
         )
         self._current_run = current_run
+        self._clock = clock
         self._offsets = state
 
     def on_table_saved(self) -> None:
@@ -148,7 +149,7 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
     async def _leave_leases(self) -> None:
         try:
             async with asyncio.timeout(CLEAN_END_TIMEOUT_S):
-                await self._current_run.record_clean_end()
+                await self._current_run.record_end(self._clock.monotonic_s())
         except TimeoutError:
             log_event(
                 log,
