@@ -35,6 +35,7 @@ AT_ONCE: Final = 32
 CALL_S: Final = 0.4
 POLL_S: Final = 6.0
 FAILURES_MAX: Final = 5
+TRIES_MAX: Final = 5
 GROWTH_BYTES_MAX: Final = 64 << 20
 """Of a process between the first quarter of a campaign and its end."""
 _STREAMED: Final = ("ReceiveMessage", "PullMessage")
@@ -45,6 +46,8 @@ _ENDS: Final = frozenset(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
     }
 )
+_LOST: Final = "Internal error from Core"
+"""grpcio's own words; no server sends them."""
 _FAULTS: Final = frozenset({v2.INTERNAL_ERROR, v2.INTERNAL_SERVER_ERROR})
 
 
@@ -96,12 +99,23 @@ class Campaign:
             request = OddRequests(seed, names).request(plain[method]())
             stub = self._stubs[seed // len(methods) % len(self._stubs)]
             try:
-                for answer in await self._answers(stub, method, request, seed):
+                for answer in await self._heard(stub, method, request, seed):
                     self._judge(method, answer, seed)
             except grpc.aio.AioRpcError as error:
                 self.codes[f"{method} {error.code().name}"] += 1
                 if error.code() not in _ENDS:
                     self.told.append(f"seed {seed}: {method}: {error.code()} {error.details()}")
+
+    async def _heard(self, stub: Any, method: str, request: Message, seed: int) -> list[Message]:
+        """As often as grpcio loses the server's status: it does if a call ends while a request is
+        being written."""
+        for _ in range(TRIES_MAX - 1):
+            try:
+                return await self._answers(stub, method, request, seed)
+            except grpc.aio.AioRpcError as error:
+                if error.details() != _LOST:
+                    raise
+        return await self._answers(stub, method, request, seed)
 
     async def _answers(self, stub: Any, method: str, request: Message, seed: int) -> list[Message]:
         metadata = dict(METADATA)

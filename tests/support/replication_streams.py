@@ -43,7 +43,7 @@ from aerobee.broker.store.tables.config_tables import (
     TopicTable,
 )
 from aerobee.runtime.clock import SystemClock
-from aerobee.runtime.errors import DuplicateBroker, NotMaster, StaleEpoch
+from aerobee.runtime.errors import DuplicateBroker, NotMaster, StaleEpoch, Unreachable
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.rpc import RpcServer
 
@@ -286,6 +286,7 @@ class Slave:
         )
         replica.flush.on_flushed(self.follower.on_flushed)
         self._running: asyncio.Task[Any] | None = None
+        self._followed = ("", 0)
 
     def log_state(self) -> LogState:
         store = self.store
@@ -309,8 +310,18 @@ class Slave:
             self.store.confirm(end)
 
     def follow(self, address: str, epoch: int = 1) -> asyncio.Task[Any]:
+        self._followed = address, epoch
         self._running = asyncio.create_task(self.follower.follow(address, epoch))
         return self._running
+
+    def follow_on(self) -> None:
+        """Follow again, as a broker does, if a busy machine left the stream silent for too long.
+        Raises all else that ended it."""
+        if self._running is not None and self._running.done():
+            # The master may not have heard yet that the former stream is over.
+            with contextlib.suppress(Unreachable, DuplicateBroker):
+                raise AssertionError(f"the stream ended with {self._running.result()}")
+            self.follow(*self._followed)
 
     async def stop(self) -> None:
         """Cancel the stream, whatever its state."""

@@ -60,7 +60,8 @@ class Turns:
         assert at_a_time > 0, at_a_time
         self._free = at_a_time
         # Unlike a dict, it finds its first entry at once after many have been removed there.
-        self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self._waiting: OrderedDict[asyncio.Future[None], None] | tuple[()] = ()
+        """Empty until somebody waits: many hold turns for which nobody ever does."""
 
     def is_taken(self) -> bool:
         """Whether a newcomer has to wait."""
@@ -72,7 +73,8 @@ class Turns:
             self._free -= 1
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[waiter] = None
+        waiting = self._waiting = self._waiting or OrderedDict()
+        waiting[waiter] = None
         try:
             await waiter
         except asyncio.CancelledError:
@@ -80,12 +82,12 @@ class Turns:
                 self.release()  # its turn had just come
             raise
         finally:
-            self._waiting.pop(waiter, None)
+            waiting.pop(waiter, None)
 
     def release(self) -> None:
         """The turn goes to the one that has waited longest."""
-        while self._waiting:
-            waiter, _ = self._waiting.popitem(last=False)
+        while waiting := self._waiting:
+            waiter, _ = waiting.popitem(last=False)
             if not waiter.done():
                 waiter.set_result(None)
                 return

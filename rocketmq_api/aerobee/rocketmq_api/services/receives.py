@@ -10,8 +10,8 @@ everything counts as having nothing: the broker hands the messages out again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from math import ceil
 from typing import Final, NamedTuple
@@ -140,8 +140,15 @@ class Receives:
         )
         asked = _Asked(request, caller, write, route, name, wanted)
         if not caller.was_forwarded:
-            with self._rings.poll(group, topic, route) as poll, self._of_client(caller, poll):
-                await self._search(asked, own, poll)
+            with self._rings.poll(group, topic, route) as poll:
+                polls = self._polls.setdefault(caller.client, set())
+                polls.add(poll)
+                try:
+                    await self._search(asked, own, poll)
+                finally:
+                    polls.discard(poll)
+                    if not polls:
+                        self._polls.pop(caller.client, None)
         elif own is None or own.broker_name != name:
             await self._passed_on(asked, wait_ms)  # refuses
         else:
@@ -152,17 +159,6 @@ class Receives:
         for poll in tuple(self._polls.get(client, ())):
             poll.is_over = True
             poll.ring()
-
-    @contextmanager
-    def _of_client(self, caller: Caller, poll: Poll) -> Iterator[None]:
-        polls = self._polls.setdefault(caller.client, set())
-        polls.add(poll)
-        try:
-            yield
-        finally:
-            polls.discard(poll)
-            if not polls:
-                self._polls.pop(caller.client, None)
 
     # ------------------------------------------------------------------------------ all brokers
 

@@ -157,14 +157,17 @@ def _ended_by_client(reader: asyncio.Task[None]) -> bool:
 
 
 class _Stream:
-    """Writes one command at a time."""
+    """Writes one command at a time. Thousands wait: what few have takes memory only in those."""
+
+    __slots__ = ("_again", "_context", "_is_ended", "_offered", "_offered_bytes", "_tasks", "_turn",
+                 "may_send")  # fmt: skip
 
     def __init__(self, context: Any, tasks: asyncio.TaskGroup) -> None:
         self._context = context
         self._tasks = tasks
         self._turn = Turns()
         self._again: asyncio.Task[None] | None = None
-        self._offered: set[asyncio.Task[None]] = set()
+        self._offered: set[asyncio.Task[None]] | tuple[()] = ()
         self._offered_bytes = 0
         self._is_ended = False
         self.may_send = sends_now()
@@ -205,8 +208,9 @@ class _Stream:
             writing.close()  # the stream is just ending
             return False
         self._offered_bytes += size
-        self._offered.add(task)
-        task.add_done_callback(self._offered.discard)
+        offered = self._offered = self._offered or set()
+        offered.add(task)
+        task.add_done_callback(offered.discard)
         return True
 
     async def _write_offered(self, command: service_pb2.TelemetryCommand, size: int) -> None:
