@@ -153,7 +153,7 @@ class Dialer:
                 if error is None:
                     return task.result()
                 address = running.pop(task)
-                # Whoever dials an address, not a name, knows which one failed.
+                # A caller that dials an address, not a name, knows which one failed.
                 place = "" if address == self._host else f"{address}: "
                 failures.append(f"{place}{_words(error)}")
             if not is_last:

@@ -1,4 +1,4 @@
-"""Long work on the event loop, one piece per turn of the loop, whoever asks for it.
+"""Long work on the event loop, one piece per turn of the loop, for all callers together.
 
 Each long job (a filtered scan, a listing, a request with thousands of elements) is cut into pieces
 of some milliseconds. A job that only yields between its own pieces still delays everybody by the

@@ -120,7 +120,7 @@ class VirtualTime:
 
     def step(self) -> None:
         """The loop goes on at this moment. A loop calls timers a nanosecond early; tasks that then
-        wait for the rest, in turn, would stay at this moment for ever."""
+        wait for the rest, in turn, would never leave this moment."""
         self._steps += 1
         if self._steps % STEPS_AT_ONCE == 0:
             self._now_s += STEP_S

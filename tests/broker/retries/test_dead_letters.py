@@ -63,7 +63,7 @@ async def test_a_letter_can_go_elsewhere_and_a_circle_is_stopped(dead: RunningBr
 
 
 async def test_a_stray_is_not_resent_but_can_be_put_somewhere(dead: RunningBroker) -> None:
-    """Somebody sent it straight to the dead letters: it would come back to their list for ever."""
+    """Somebody sent it straight to the dead letters: each resend would list it again."""
     dead.wiring.writes.append("%DLQ%g", 0, b"stray")
     assert await settle(dead, 3, resend=broker_pb2.Resend()) == [common_pb2.INVALID_ARGUMENT]
     assert await letters(dead) == [b"0", b"1", b"2", b"stray"]
