@@ -70,7 +70,7 @@ async def running_cluster(
                 "auto",
                 "--ready-file",
                 str(ready),
-                *_production_sizes(),
+                *_production_sizes(flags),
                 *flags,
                 stdout=sink,
                 stderr=sink,
@@ -98,12 +98,13 @@ async def running_cluster(
                     await process.wait()
 
 
-def _production_sizes() -> list[str]:
-    """A local cluster has small files; benchmarks use a server's sizes."""
+def _production_sizes(given: Sequence[str]) -> list[str]:
+    """A local cluster has small files; benchmarks use a server's sizes, where none is given."""
     store = StoreConfig()
     flags = []
     for name in ("segment_bytes", "index_slots_max", "index_entries_max"):
-        flags += ["--broker-set", f"store.{name}={getattr(store, name)}"]
+        if not any(flag.startswith(f"store.{name}=") for flag in given):
+            flags += ["--broker-set", f"store.{name}={getattr(store, name)}"]
     return flags
 
 
