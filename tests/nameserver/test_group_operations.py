@@ -15,6 +15,8 @@ from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
 
 NAME = "broker-a"
+UNASKED_S = 5
+"""Far less than the interval of heartbeats, more than one stall of etcd."""
 
 
 def code_of(error: grpc.aio.AioRpcError) -> int:
@@ -80,11 +82,11 @@ async def test_replicas_are_pushed_each_change_of_their_group_at_once(
     await master.connect(one)
     slave = make_replica(1, "s1", lease_ms=30_000)
     await slave.connect(two)
-    await master.until(lambda: list(master.last.group.replicas) == [0, 1], timeout_s=1)
+    await master.until(lambda: list(master.last.group.replicas) == [0, 1], timeout_s=UNASKED_S)
     assert [end.address for end in master.last.replicas] == [master.address, slave.address]
     await alter(one, master.last.group, master, slave)
     for replica in (master, slave):
-        await replica.until(lambda r=replica: len(r.last.group.in_sync) == 2, timeout_s=1)
+        await replica.until(lambda r=replica: len(r.last.group.in_sync) == 2, timeout_s=UNASKED_S)
         revisions = [directive.group.revision for directive in replica.directives]
         assert revisions == sorted(revisions)
         assert replica.last.renewed_sequence == 1, "news confirm no renewal"
@@ -100,7 +102,7 @@ async def test_a_replica_that_has_gone_for_good_is_removed(
     await end_lease(etcd, cluster, slave)
     answer = await remove(server, 1)
     assert list(answer.replicas) == [0]
-    await master.until(lambda: list(master.last.group.replicas) == [0], timeout_s=1)
+    await master.until(lambda: list(master.last.group.replicas) == [0], timeout_s=UNASKED_S)
     returned = slave.restarted("s2")
     await returned.connect(server)
     assert list(returned.last.group.replicas) == [0, 1], "it is a new replica"
