@@ -9,7 +9,7 @@ import pytest
 
 from aerobee.access.config import AccessConfig, open_door
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.observe.config_risks import broker_risks
+from aerobee.broker.config_risks import broker_risks
 from aerobee.nameserver.config import EtcdConfig, EtcdTlsConfig, NameserverConfig
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.tls_config import NodeTlsConfig

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.broker.edge.own.convert import READ_CODES, UNKNOWN_HOST, host_of_peer, pull_frame_bytes
-from aerobee.broker.edge.own.pull_session import PulledFrame
 from aerobee.broker.reading.egress import Fetched, ReadCode
+from aerobee.broker.reading.pull_session import PulledFrame
 from aerobee.runtime.errors import LeaseExpired
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2

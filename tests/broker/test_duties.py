@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aerobee.broker.duties import Duties, Duty
+from aerobee.broker.replication.duties import Duties, Duty
 from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.runtime.errors import DeadlineExceeded
 from tests.support.roles_scene import OTHER, OWN, Scene, running

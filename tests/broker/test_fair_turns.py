@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.reading.fair_turns import QUANTUM_BYTES, FairTurns
+from aerobee.broker.cold_reads.fair_turns import QUANTUM_BYTES, FairTurns
 
 KIB = 1024
 

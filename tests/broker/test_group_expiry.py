@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
-from aerobee.broker.groups.group_expiry import DAY_MS, GroupExpiry
 from aerobee.broker.groups.known_groups import KnownGroups
 from aerobee.broker.groups.members import Member, Subscription
 from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.offsets.group_expiry import DAY_MS, GroupExpiry
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.store.tables.config_tables import (
     SubscriptionGroupConfig,

@@ -15,7 +15,7 @@ import pytest
 from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.observe.health import STALLED_S, BrokerHealth
-from aerobee.broker.replication.opening import close_replicated
+from aerobee.broker.opening import close_replicated
 from aerobee.broker.replication.role_manager import Reopening
 from aerobee.broker.run import Run
 from aerobee.broker.store.config import StoreConfig

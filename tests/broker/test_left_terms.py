@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.duties import Duty
 from aerobee.broker.popping.revivals import Revivals
 from aerobee.broker.reading.confirmed_records import ConfirmedRecords
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.runtime.errors import NotWritable
 from aerobee.store_format.record_encode import encode_record

@@ -16,10 +16,10 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.broker.observe.stats import Counters, LoopDelay
+from aerobee.broker.cold_reads.read_pool import ReadPool
+from aerobee.broker.counters import Counters
 from aerobee.broker.reading import message_lookup
 from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.index.message_query import MessageQuery
@@ -27,6 +27,7 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime import errors
 from aerobee.runtime.clock import ManualClock
+from aerobee.runtime.loop_delay import LoopDelay
 from aerobee.store_format.message_id import offset_message_id
 from aerobee.store_format.record import HostAddress, Record, encode_record, iterate_records
 from aerobee.v1 import broker_pb2, common_pb2

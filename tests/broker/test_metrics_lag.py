@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.edge.own.pull_session import PullPlace
+from aerobee.broker.cold_reads.read_pool import ReadPool
+from aerobee.broker.counters import Counters
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.members import Member, Members, Subscription
 from aerobee.broker.groups.membership import GroupView
@@ -18,8 +19,7 @@ from aerobee.broker.groups.queue_leases import GroupQueue, Lease, QueueLeases
 from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
 from aerobee.broker.observe.metrics.rocketmq import importance
 from aerobee.broker.observe.metrics.store_times import StoreTimes
-from aerobee.broker.observe.stats import Counters, LoopDelay
-from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.reading.pull_session import PullPlace
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore
@@ -27,6 +27,7 @@ from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import AerobeeError
+from aerobee.runtime.loop_delay import LoopDelay
 from aerobee.runtime.metrics.slices import Slices
 from tests.broker.test_metrics_traffic import batch_of
 

@@ -19,8 +19,9 @@ from aerobee.broker.offsets.entries import (
 )
 from aerobee.broker.offsets.merge import Change, ChangeKind
 from aerobee.broker.offsets.state import OffsetJournalState
+from aerobee.broker.opened import OpenedFolder
+from aerobee.broker.opening import change_log, open_folder
 from aerobee.broker.replication.joining import BeginAnew
-from aerobee.broker.replication.opening import OpenedFolder, change_log, open_folder
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.broker.store.tables.config_tables import CONSUMER_OFFSETS_PATH

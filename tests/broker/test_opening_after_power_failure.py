@@ -18,7 +18,7 @@ from aerobee.broker.groups.run_record import (
     next_run,
 )
 from aerobee.broker.journal.records import UNKNOWN_IMAGE
-from aerobee.broker.replication.opening import open_folder
+from aerobee.broker.opening import open_folder
 from aerobee.broker.store.config import FlushMode
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.tables.atomic_file import replace_atomically

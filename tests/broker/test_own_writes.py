@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.observe.stats import Counters
+from aerobee.broker.counters import Counters
 from aerobee.broker.sending.acknowledged import AcknowledgedBatch, AcknowledgedBatches
 from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.guard import Guard

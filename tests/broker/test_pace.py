@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee.broker.reading.pace import BURST_S, Pace, Rate
+from aerobee.broker.cold_reads.pace import BURST_S, Pace, Rate
 
 
 def test_in_the_long_run_no_more_goes_than_the_rate_allows() -> None:

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from aerobee.broker.edge.own.pull_session import (
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode, Wake
+from aerobee.broker.reading.pull_session import (
     COLD_READS_MAX,
     ColdPull,
     PulledFrame,
     PullParameters,
     PullSession,
 )
-from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode, Wake
 from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.runtime.errors import AerobeeError, Busy, LeaseExpired

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.observe.stats import Counters, LoopDelay
-from aerobee.broker.reading.pace import LATE_MS
-from aerobee.broker.reading.read_pool import (
+from aerobee.broker.cold_reads.pace import LATE_MS
+from aerobee.broker.cold_reads.read_pool import (
     LIGHT_STEP_BYTES,
     LOOKUP_THREADS_MAX,
     LOOKUPS,
@@ -21,8 +20,10 @@ from aerobee.broker.reading.read_pool import (
     WAITING_BYTES_MAX,
     ReadPool,
 )
+from aerobee.broker.counters import Counters
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import AerobeeError, Busy
+from aerobee.runtime.loop_delay import LoopDelay
 
 MIB = 1024 * 1024
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from aerobee.broker.groups.run_record import LEASES_PATH, RunRecord
-from aerobee.broker.replication.opening import Opened, open_replicated
+from aerobee.broker.opened import Opened
+from aerobee.broker.opening import open_replicated
 from aerobee.broker.replication.role_manager import Reopening
 from aerobee.broker.run import Run
 from aerobee.broker.store.disk import RealDisk

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aerobee.broker.observe.stats import Counters
+from aerobee.broker.counters import Counters
 from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.guard import Guard

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee.broker.opening import change_log
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import Cut
-from aerobee.broker.replication.opening import change_log
 from aerobee.broker.replication.replica_folder import (
     OpenedReplica,
     ReplicaFolder,

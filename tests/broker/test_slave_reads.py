@@ -12,11 +12,11 @@ from typing import cast
 
 import pytest
 
-from aerobee.broker.edge.own.pull_session import PulledFrame, PullParameters, PullSession
+from aerobee.broker.cold_reads.read_pool import ReadPool
+from aerobee.broker.counters import Counters
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.observe.stats import Counters, LoopDelay
 from aerobee.broker.reading.egress import Egress, Fetched, ReadCode
-from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.reading.pull_session import PulledFrame, PullParameters, PullSession
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName, TermPolicy
 from aerobee.broker.replication.read_places import ReadPlaces
 from aerobee.broker.replication.replica_set import ReplicaSetView
@@ -30,6 +30,7 @@ from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import LeaseExpired, NotMaster, ReplicaBehind
+from aerobee.runtime.loop_delay import LoopDelay
 from tests.support.stores import SMALL, append, batch_of, open_store
 from tests.support.unfollowed import NoFlusher, NoStreams
 

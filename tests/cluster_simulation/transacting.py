@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from aerobee.broker.duties import Stretch
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.reading.message_lookup import KeyQuery
+from aerobee.broker.replication.duties import Stretch
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.halves import HALF_QUEUE
 from aerobee.broker.store.message_store import MessageStore

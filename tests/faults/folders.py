@@ -7,7 +7,8 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aerobee.broker.replication.opening import OpenedFolder, open_folder
+from aerobee.broker.opened import OpenedFolder
+from aerobee.broker.opening import open_folder
 from aerobee.broker.store.disk import Disk, RealDisk
 from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.broker.store.tables.config_tables import (

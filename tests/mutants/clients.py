@@ -191,7 +191,7 @@ CLIENTS: Final = (
     Mutant(
         name="broker-stands-still-without-credit",
         breaks="a queue whose credit was used up exactly is never read again",
-        file="broker/aerobee/broker/edge/own/pull_session.py",
+        file="broker/aerobee/broker/reading/pull_session.py",
         old="was_without = handle.credit <= 0",
         new="was_without = handle.credit < 0",
         tests=(

@@ -174,7 +174,7 @@ GROUPS: Final = (
     Mutant(
         name="left-round-goes-on",
         breaks="a master that hands over redelivers on in a term that it has left",
-        file="broker/aerobee/broker/duties.py",
+        file="broker/aerobee/broker/replication/duties.py",
         old="if stretch is None or stretch is not self.stretch:",
         new="if stretch is None:",
         tests=(
@@ -199,7 +199,7 @@ GROUPS: Final = (
     Mutant(
         name="changed-table-believed",
         breaks="a group begins again because something else took it out of the table of offsets",
-        file="broker/aerobee/broker/replication/opening.py",
+        file="broker/aerobee/broker/opening.py",
         old="if not offsets.is_as_written:",
         new="if False:",
         tests=(

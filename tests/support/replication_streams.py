@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aerobee.broker.duties import Duty
+from aerobee.broker.cold_reads.read_pool import ReadPool
+from aerobee.broker.counters import Counters
 from aerobee.broker.edge.replicas.replication_client import connect_to_master
 from aerobee.broker.edge.replicas.replication_service import (
     SERVICE_NAME,
@@ -20,9 +21,8 @@ from aerobee.broker.edge.replicas.replication_service import (
 )
 from aerobee.broker.flush.flush_thread import FlushThread
 from aerobee.broker.flush.table_files import TableFiles
-from aerobee.broker.observe.stats import Counters, LoopDelay
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.config import StreamLimits
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.follower import Connect, Follower
 from aerobee.broker.replication.joining import LogState
@@ -44,6 +44,7 @@ from aerobee.broker.store.tables.config_tables import (
 )
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import DuplicateBroker, NotMaster, StaleEpoch, Unreachable
+from aerobee.runtime.loop_delay import LoopDelay
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.rpc import RpcServer
 

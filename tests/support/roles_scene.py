@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from aerobee.broker.duties import Duties, Duty, OnChange
 from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
+from aerobee.broker.replication.duties import Duties, Duty, OnChange
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.handover import Handover
 from aerobee.broker.replication.in_sync_proposer import InSyncProposer

@@ -17,14 +17,14 @@ import uvloop
 
 from aerobee.bench.measure import Stopwatch
 from aerobee.bench.stores import BATCH_MESSAGES, HOST
+from aerobee.broker.cold_reads.read_pool import ReadPool
+from aerobee.broker.counters import Counters
 from aerobee.broker.edge.replicas.replication_service import (
     SERVICE_NAME,
     ReplicationService,
     add_replication_service,
 )
 from aerobee.broker.flush.flush_thread import FlushThread
-from aerobee.broker.observe.stats import Counters, LoopDelay
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.config import StreamLimits
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import LogState
@@ -37,6 +37,7 @@ from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.freed_memory import keep_freed_memory
+from aerobee.runtime.loop_delay import LoopDelay
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.rpc import RpcServer
 from aerobee.store_format.batch import BatchLimits, check_batch

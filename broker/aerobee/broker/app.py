@@ -28,12 +28,8 @@ from aerobee.broker.config import BrokerConfig
 from aerobee.broker.flush.workers import DiskWorkers, Threads, Workers
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import NODE_TYPE
-from aerobee.broker.replication.opening import (
-    Opened,
-    change_log,
-    close_replicated,
-    open_replicated,
-)
+from aerobee.broker.opened import Opened
+from aerobee.broker.opening import change_log, close_replicated, open_replicated
 from aerobee.broker.replication.role_manager import Reopening
 from aerobee.broker.run import Run
 from aerobee.broker.store.config import StoreConfig

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aerobee.access.config import AccessConfig, require_certificates
-from aerobee.broker.observe.config_risks import broker_risks
+from aerobee.broker.config_risks import broker_risks
 from aerobee.broker.replication.config import READ_MEMORY_SHARE, ReplicationConfig
 from aerobee.broker.store.config import StoreConfig
 from aerobee.rocketmq_api.config import RocketmqConfig

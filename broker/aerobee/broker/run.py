@@ -15,7 +15,6 @@ from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.registration import Registration
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.wired import Delays
-from aerobee.broker.duties import Duty
 from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.observe.broker_state import Writability
@@ -24,6 +23,7 @@ from aerobee.broker.observe.metrics.figures import NODE_TYPE, BrokerFigures
 from aerobee.broker.observe.readiness import Readiness
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.popping.wired import Popping
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.replica_folder import ReplicaFolder
 from aerobee.broker.replication.role_manager import Reopening, RoleManager
 from aerobee.broker.replication.roles import Roles

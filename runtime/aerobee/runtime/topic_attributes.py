@@ -29,6 +29,9 @@ MESSAGE_TYPES = (
     "UNSPECIFIED",
 )
 
+DECLARED_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
+"""Those that a person declares; a topic may have any of `MESSAGE_TYPES`."""
+
 _DIGITS_MAX = 18
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queues.queue_set import QueueName

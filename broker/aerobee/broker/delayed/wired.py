@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.delayed.apache_files import SEEN_PATH
 from aerobee.broker.delayed.apache_handover import write_apache_files
 from aerobee.broker.delayed.copies import Copies
@@ -25,12 +26,11 @@ from aerobee.broker.delayed.opening import OpenedDelays
 from aerobee.broker.delayed.schedule import Schedule
 from aerobee.broker.delayed.stopping import gather
 from aerobee.broker.delayed.waiting_log import WaitingLog
-from aerobee.broker.duties import Duty
 from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.journal.log import JournalLog
 from aerobee.broker.journal.state_file import StateFile
-from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
@@ -51,7 +51,7 @@ from aerobee.runtime.waiting import Turns
 
 if TYPE_CHECKING:
     from aerobee.broker.config import BrokerConfig
-    from aerobee.broker.replication.opening import OpenedFolder
+    from aerobee.broker.opened import OpenedFolder
     from aerobee.broker.run import Failure
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.journal.records import JournalRecords
 from aerobee.broker.reading.confirmed_records import ConfirmedReader
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.own_writes import OwnWrites

@@ -13,11 +13,11 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
+from aerobee.broker.cold_reads.read_pool import LOOKUPS, ReadPool
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.offsets.entries import TopicLivesOn
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.state import OffsetJournalState
-from aerobee.broker.reading.read_pool import LOOKUPS, ReadPool
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime.clock import Clock

@@ -19,10 +19,10 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.duties import Duty, Stretch, TermKeeper
 from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
+from aerobee.broker.replication.duties import Duty, Stretch, TermKeeper
 from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.retries.topics import make_retry_topic
 from aerobee.broker.store.errors import EntryMismatch

@@ -19,10 +19,10 @@ from typing import Protocol
 
 from aerobee.access.meter import PATIENCE_S, reading_meter
 from aerobee.access.quota import Traffic
+from aerobee.broker.cold_reads.read_pool import ReadPool
+from aerobee.broker.counters import Counters
 from aerobee.broker.groups.queue_leases import GroupQueue, Lease
-from aerobee.broker.observe.stats import Counters
 from aerobee.broker.reading.left_out import without_finished
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.queue_reads import QueueRead, QueueReads
 from aerobee.broker.store.queues.reading import GetStatus

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from aerobee.broker.reading.read_pool import LOOKUPS, ReadPool
+from aerobee.broker.cold_reads.read_pool import LOOKUPS, ReadPool
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.index.message_query import MessageQuery, QueryWanted
 from aerobee.broker.store.message_store import MessageStore

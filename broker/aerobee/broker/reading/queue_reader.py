@@ -6,7 +6,7 @@ last message's time may need the disk.
 
 from __future__ import annotations
 
-from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.queues.time_search import Boundary

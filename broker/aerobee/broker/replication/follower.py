@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Never
 
-from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.replication.config import StreamLimits
 from aerobee.broker.replication.joining import (
     BeginAnew,

@@ -14,8 +14,8 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from aerobee.broker.duties import Duty
 from aerobee.broker.flush.disk_watch import DiskWatch
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.roles import ReplicatedLog, Roles
 from aerobee.broker.replication.stream_tasks import Wake

@@ -12,8 +12,8 @@ import struct
 
 from isal.isal_zlib import crc32
 
-from aerobee.broker.reading.pace import Pace
-from aerobee.broker.reading.read_pool import STEP_BYTES, ReadPool
+from aerobee.broker.cold_reads.pace import Pace
+from aerobee.broker.cold_reads.read_pool import STEP_BYTES, ReadPool
 from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MessageNotFound, ReplicationGap

@@ -15,9 +15,9 @@ import contextlib
 import logging
 from dataclasses import replace
 
-from aerobee.broker.duties import Duty
-from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.replication.config import StreamLimits
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.joining import (
     GoOn,
     Sender,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from aerobee.broker.observe.stats import Counters
+from aerobee.broker.counters import Counters
 from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.statistics import Appended

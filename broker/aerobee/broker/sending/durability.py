@@ -16,7 +16,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-from aerobee.broker.duties import Duty
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.acknowledged import AcknowledgedBatches

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from aerobee.broker.observe.stats import Counters
+from aerobee.broker.counters import Counters
 from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.delays import WaitingBatch, may_ask_for_delay, waiting_batch
 from aerobee.broker.sending.durability import Late

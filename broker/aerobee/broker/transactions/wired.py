@@ -10,10 +10,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.duties import Duty, Stretch, TermKeeper
 from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.reading.confirmed_records import ConfirmedReader
+from aerobee.broker.replication.duties import Duty, Stretch, TermKeeper
 from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.sending.halves import HALF_QUEUE
 from aerobee.broker.transactions.asked import AskedProducers

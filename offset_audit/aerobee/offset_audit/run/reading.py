@@ -16,8 +16,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from aerobee.offset_audit.checks.limits import Limits
 from aerobee.offset_audit.outputs.console import counted
+from aerobee.offset_audit.rules.limits import Limits
 from aerobee.offset_audit.run.cutting import LOCAL_ROWS, at_hand, cut
 from aerobee.offset_audit.run.exit_codes import NothingToAudit
 from aerobee.offset_audit.run.identities import OF_PROGRESS, Identity, heard_stores, unheard

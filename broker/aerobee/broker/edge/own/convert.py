@@ -7,12 +7,12 @@ from typing import cast
 from urllib.parse import unquote
 
 from aerobee.access.running import topics_seen
-from aerobee.broker.edge.own.pull_session import PulledFrame
 from aerobee.broker.groups.members import Member, Subscription, check_subscriptions
 from aerobee.broker.groups.membership import GroupView
 from aerobee.broker.observe.remaining import Remaining
 from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.reading.egress import ReadCode
+from aerobee.broker.reading.pull_session import PulledFrame
 from aerobee.broker.replication.statistics import ReplicationStatistics
 from aerobee.broker.sending.durability import Late
 from aerobee.broker.sending.ingest import Receipt

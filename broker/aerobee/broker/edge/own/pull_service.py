@@ -13,12 +13,11 @@ from typing import Any
 import grpc
 
 from aerobee.access.meter import CURRENT_METER, Meter, begin_poll, hold_subscriptions
+from aerobee.broker.counters import Counters
 from aerobee.broker.edge.own.convert import READ_CODES, pull_frame_bytes, wish_of
-from aerobee.broker.edge.own.pull_session import ColdPull, PullParameters, PullSession
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.ownership import lease_expired
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.observe.stats import Counters
 from aerobee.broker.reading.egress import (
     Egress,
     Fetched,
@@ -26,6 +25,7 @@ from aerobee.broker.reading.egress import (
     clamp_messages,
 )
 from aerobee.broker.reading.filters import filter_of
+from aerobee.broker.reading.pull_session import ColdPull, PullParameters, PullSession
 from aerobee.broker.reading.single_reads import SingleReads
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.queue_reads import QueueRead

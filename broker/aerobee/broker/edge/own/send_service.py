@@ -18,9 +18,9 @@ import grpc
 
 from aerobee.access.meter import CURRENT_METER, SEND_PATIENCE_S, Meter, sending_meter
 from aerobee.access.quota import Traffic
+from aerobee.broker.counters import Counters
 from aerobee.broker.edge.own.convert import ack_frame, host_of_peer
 from aerobee.broker.edge.own.turns import TURN_ELEMENTS, in_turns
-from aerobee.broker.observe.stats import Counters
 from aerobee.broker.sending.durability import Durability, Late
 from aerobee.broker.sending.ingest import Ingest, Receipt
 from aerobee.broker.sending.message_encoder import EncodedMessage, MessageEncoder, OutgoingMessage

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from isal.isal_zlib import crc32
 
-from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.errors import AerobeeError, InvalidArgument, MessageNotFound
 from aerobee.store_format.record_layout import BLANK_SIZE_MIN, blank_position

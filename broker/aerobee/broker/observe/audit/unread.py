@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from aerobee.broker.cold_reads.read_pool import ReadPool
+from aerobee.broker.counters import Counters
 from aerobee.broker.groups.members import Members
 from aerobee.broker.observe.audit.rows import UNKNOWN, CommitRows, QueueRows, SegmentRows
-from aerobee.broker.observe.stats import Counters
 from aerobee.broker.reading.filters import AnyFilter
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.reading.sql_filter import SqlFilter
 from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.store.message_store import MessageStore

@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from aerobee.broker.edge.own.pull_session import PullPlace, PullSession
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.observe.metrics.store_times import Place, StoreTimes
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC
+from aerobee.broker.reading.pull_session import PullPlace, PullSession
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queues.surveys import UNKNOWN
 from aerobee.runtime.errors import AerobeeError

@@ -19,12 +19,13 @@ from contextlib import asynccontextmanager
 from threading import Lock
 from typing import Any, TypeVar
 
-from aerobee.broker.observe.stats import Counters, LoopDelay
-from aerobee.broker.reading.fair_turns import FairTurns
-from aerobee.broker.reading.pace import LATE_MS, LatenessLimit, Pace, Rate
+from aerobee.broker.cold_reads.fair_turns import FairTurns
+from aerobee.broker.cold_reads.pace import LATE_MS, LatenessLimit, Pace, Rate
+from aerobee.broker.counters import Counters
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy
 from aerobee.runtime.log import log_event
+from aerobee.runtime.loop_delay import LoopDelay
 from aerobee.runtime.loop_turns import LoopTurns
 
 log = logging.getLogger(__name__)

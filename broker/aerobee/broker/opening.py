@@ -13,12 +13,12 @@ import os
 import random
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.apache_files import forget_apache_files
-from aerobee.broker.delayed.opening import OpenedDelays, forget_delays, open_delays
+from aerobee.broker.delayed.opening import forget_delays, open_delays
 from aerobee.broker.flush.table_files import load_table
 from aerobee.broker.groups.run_record import (
     FIRST_RECORD,
@@ -32,11 +32,10 @@ from aerobee.broker.journal.log import JOURNAL_QUEUE
 from aerobee.broker.journal.records import UNKNOWN_IMAGE
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.offsets.state import cut_mark
-from aerobee.broker.pop.journal_state import PopJournalState
+from aerobee.broker.opened import Opened, OpenedFolder
 from aerobee.broker.popping.opening import forget_pops, open_pops
 from aerobee.broker.replication.joining import BeginAnew, Cut
 from aerobee.broker.replication.replica_folder import (
-    OpenedReplica,
     ReplicaIdentity,
     note_failed,
     note_incomplete,
@@ -75,28 +74,6 @@ from aerobee.store_format.consume_queue_entry import unpack_entries
 log = logging.getLogger(__name__)
 
 PROGRESS_INTERVAL_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedFolder:
-    """Everything that the folder holds."""
-
-    store: MessageStore
-    topics: TopicTable
-    groups: SubscriptionGroupTable
-    offsets: ConsumerOffsetTable
-    delays: OpenedDelays
-    pops: PopJournalState
-    previous_run: RunRecord
-    this_run: RunRecord
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The folder's content, and the identity of this run of the replica."""
-
-    folder: OpenedFolder
-    replica: OpenedReplica
 
 
 def open_replicated(
