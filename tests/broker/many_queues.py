@@ -10,24 +10,24 @@ from pathlib import Path
 
 from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.tables.atomic_file import replace_atomically
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.runtime.clock import SystemClock, system_random
+from aerobee.runtime.metrics.config import MetricsConfig
+from aerobee.runtime.supervise import Lifecycle
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.engine.tables.atomic_file import replace_atomically
+from aerobee.store.engine.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     TOPICS_PATH,
     TopicConfig,
     TopicTable,
 )
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
-from aerobee.runtime.clock import SystemClock, system_random
-from aerobee.runtime.metrics.config import MetricsConfig
-from aerobee.runtime.supervise import Lifecycle
-from aerobee.store_format.batch import BatchLimits, check_batch
-from aerobee.store_format.record import HostAddress, encode_batch
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.store.format.batch import BatchLimits, check_batch
+from aerobee.store.format.record import HostAddress, encode_batch
+from aerobee.store.format.tags import TagsCodes
 from tests.support.ports import free_port
 
 MIB = 1024 * 1024

@@ -15,9 +15,9 @@ from aerobee.broker.observe.audit.copying import NAMES_PER_TURN, Chosen, copy_qu
 from aerobee.broker.observe.audit.log_checksums import LogChecksums
 from aerobee.broker.observe.audit.rows import ROWS_MAX
 from aerobee.broker.observe.audit.snapshots import Snapshots, Table, Wanted
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import MessageNotFound
+from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
 
 GROUP = "g"
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.tables.atomic_file import replace_atomically
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.tables.atomic_file import replace_atomically
+from aerobee.store.engine.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     ConsumerOffsetTable,
     TopicConfig,
 )
-from aerobee.broker.store.tables.last_changes import LastChange
+from aerobee.store.engine.tables.last_changes import LastChange
 from aerobee.v1 import audit_pb2, audit_pb2_grpc
 from tests.broker.conftest import StartBroker
 

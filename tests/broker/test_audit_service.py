@@ -14,11 +14,11 @@ import grpc
 import pytest
 
 from aerobee.broker.delayed.counts import WaitingCount
-from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.rocketmq_api.clients.settings import Registration
 from aerobee.rocketmq_api.clients.table import Client
 from aerobee.runtime.errors import Busy, DeadlineExceeded
-from aerobee.store_format.record_layout import MAGIC_BLANK
+from aerobee.store.engine.tables.config_tables import TopicConfig
+from aerobee.store.format.record_layout import MAGIC_BLANK
 from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, common_pb2
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.support.delayed import send_later, settled

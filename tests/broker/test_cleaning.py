@@ -13,12 +13,12 @@ import grpc
 import pytest
 
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.tables.atomic_file import replace_atomically
-from aerobee.broker.store.tables.config_tables import CONSUMER_OFFSETS_PATH, TopicConfig
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.errors import StoreFailed
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.engine.tables.atomic_file import replace_atomically
+from aerobee.store.engine.tables.config_tables import CONSUMER_OFFSETS_PATH, TopicConfig
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.fault_disk import FaultDisk
 from tests.support.retention import RESERVED_MS, roomy_disk, write_times

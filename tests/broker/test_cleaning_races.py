@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.flush.flush_thread import FlushThread
 from aerobee.broker.groups.members import Member, Members, Subscription
 from aerobee.broker.retention.cleaning import Cleaning
 from aerobee.broker.retention.holds import GroupsHold, Hold, Need, Upkeep
 from aerobee.broker.retention.unread_readers import UnreadReaders
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.retention_ledger import Candidate
-from aerobee.broker.store.retention.unread_search import QueueReaders
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import SystemClock
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.retention.retention_ledger import Candidate
+from aerobee.store.engine.retention.unread_search import QueueReaders
+from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.store.flush.flush_thread import FlushThread
 from tests.support.fault_disk import FaultDisk
 from tests.support.retention import COMMAND, COMMAND_UNREAD, RETAINED, expire, fill, roomy_disk
 from tests.support.stores import check_agreement, open_store

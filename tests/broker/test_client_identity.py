@@ -13,9 +13,9 @@ import pytest
 
 from aerobee.access.running import FORWARDED_USER_KEY
 from aerobee.broker.config import TransactionsConfig
-from aerobee.broker.store.tables.config_tables import TopicConfig
-from aerobee.runtime.grpc_config import Engine
-from aerobee.runtime.grpcio_channel import build_channel
+from aerobee.rpc.grpc_config import Engine
+from aerobee.rpc.grpcio_channel import build_channel
+from aerobee.store.engine.tables.config_tables import TopicConfig
 from aerobee.v1 import broker_pb2, common_pb2
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2

@@ -6,9 +6,9 @@ import pytest
 
 from aerobee.broker.cluster.closing import Closing
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import NotWritable
+from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
 
 
 def test_new_messages_are_refused_after_the_grace_and_taken_again_once_it_is_open() -> None:

@@ -17,9 +17,9 @@ from aerobee.broker.replication.handover import Handover
 from aerobee.broker.replication.replica_folder import OpenedReplica
 from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.report import ReplicationReport
-from aerobee.broker.store.tables.config_tables import TopicTable
-from aerobee.runtime.broker_condition import BrokerCondition
+from aerobee.domain.broker_condition import BrokerCondition
 from aerobee.runtime.clock import SystemClock
+from aerobee.store.engine.tables.config_tables import TopicTable
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
 

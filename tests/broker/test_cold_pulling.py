@@ -18,9 +18,9 @@ from aerobee.access.quota import GROUP, Quota, Subject, encode_quota
 from aerobee.access.quotas import DELAYED
 from aerobee.access.table import Record, Records
 from aerobee.broker.reading.egress import READ_BYTES_MAX
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.tables.config_tables import TopicConfig
-from aerobee.store_format.record import iterate_records
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.tables.config_tables import TopicConfig
+from aerobee.store.format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.cold_disk import ColdDisk
 

@@ -10,7 +10,7 @@ from aerobee.broker.edge.own.convert import READ_CODES, UNKNOWN_HOST, host_of_pe
 from aerobee.broker.reading.egress import Fetched, ReadCode
 from aerobee.broker.reading.pull_session import PulledFrame
 from aerobee.runtime.errors import LeaseExpired
-from aerobee.store_format.record_layout import HostAddress
+from aerobee.store.format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2
 
 OFFSETS = st.integers(-(2**63), 2**63 - 1)

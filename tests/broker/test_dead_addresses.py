@@ -26,9 +26,9 @@ from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import QUERY_ROUTE
 from aerobee.cluster_view.nameservers import Nameservers
 from aerobee.cluster_view.routes import ROUTE_ATTEMPT_MS
+from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.runtime import errors
 from aerobee.runtime.clock import SystemClock
-from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.runtime.retry import Backoff
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 from tests.support.dying_path import DyingPath, dying_path

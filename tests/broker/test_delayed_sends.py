@@ -8,16 +8,16 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.store_format.delayed_records import TIMER_TOPIC, destination, timer_due_ms
-from aerobee.store_format.message_content import content_of
-from aerobee.store_format.recall_handle import RecallHandle
-from aerobee.store_format.record import Record, iterate_records
-from aerobee.store_format.record_encode import encode_batch
-from aerobee.store_format.record_layout import HostAddress
-from aerobee.store_format.tags import SCHEDULE_TOPIC
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.tables.config_tables import TopicConfig
+from aerobee.store.format.delayed_records import TIMER_TOPIC, destination, timer_due_ms
+from aerobee.store.format.message_content import content_of
+from aerobee.store.format.recall_handle import RecallHandle
+from aerobee.store.format.record import Record, iterate_records
+from aerobee.store.format.record_encode import encode_batch
+from aerobee.store.format.record_layout import HostAddress
+from aerobee.store.format.tags import SCHEDULE_TOPIC
 from aerobee.v1 import broker_pb2, common_pb2
 
 MakeBatch = Callable[..., broker_pb2.RecordBatch]

@@ -19,8 +19,8 @@ from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.entries import OffsetEntry, OffsetsRemoved
 from aerobee.broker.offsets.merge import Change, ChangeKind
 from aerobee.broker.offsets.state import OffsetJournalState
-from aerobee.broker.store.tables.config_tables import SubscriptionGroupConfig
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable, JournalMark
+from aerobee.store.engine.tables.config_tables import SubscriptionGroupConfig
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable, JournalMark
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.support.property_runs import examples
 from tests.support.waiting import until

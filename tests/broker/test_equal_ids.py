@@ -10,12 +10,12 @@ import pytest
 
 from aerobee.broker.config import TransactionsConfig
 from aerobee.broker.delayed.finder import Finder
-from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.broker.transactions.pending import PendingHalves, TransactionName
 from aerobee.rocketmq_api.times import timestamp
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.store_format.recall_handle import RecallHandle
-from aerobee.store_format.transaction_records import HalfMessage, Outcome
+from aerobee.store.engine.tables.config_tables import TopicConfig
+from aerobee.store.format.recall_handle import RecallHandle
+from aerobee.store.format.transaction_records import HalfMessage, Outcome
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 from tests.broker.conftest import RunningBroker, StartBroker

@@ -17,14 +17,14 @@ from aerobee.broker.groups.members import Member, Subscription
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.group_expiry import DAY_MS, GroupExpiry
 from aerobee.broker.offsets.group_removal import GroupRemoval
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.runtime.errors import LimitReached
+from aerobee.store.engine.tables.config_tables import (
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicConfig,
     TopicTable,
 )
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
-from aerobee.runtime.errors import LimitReached
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import Replica, nothing, running
 

@@ -12,8 +12,8 @@ import pytest
 
 from aerobee.broker.config import GroupsConfig
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.store.config import StoreConfig
-from aerobee.runtime.own_protocol import code_of
+from aerobee.rpc.own_protocol import code_of
+from aerobee.store.engine.config import StoreConfig
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.retries.test_sending_back import codes, send_back
 from tests.broker.test_membership import Participant

@@ -18,14 +18,14 @@ from aerobee.broker.observe.health import STALLED_S, BrokerHealth
 from aerobee.broker.opening import close_replicated
 from aerobee.broker.replication.role_manager import Reopening
 from aerobee.broker.run import Run
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import DiskFile, RealDisk
-from aerobee.broker.store.statistics import RecoveryProgress
+from aerobee.rpc.health_check import check_health
 from aerobee.runtime.clock import ManualClock, SystemClock, system_random
 from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.health import HealthConfig, Question
-from aerobee.runtime.health_check import check_health
 from aerobee.runtime.supervise import Lifecycle
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import DiskFile, RealDisk
+from aerobee.store.engine.statistics import RecoveryProgress
 from tests.faults.ordered_cluster import ordered_cluster
 from tests.faults.serving import Client
 from tests.support.ports import free_port

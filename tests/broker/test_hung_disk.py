@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.flush.disk_watch import SLOW_BYTES_PER_S, DiskWatch
 from aerobee.runtime import errors
 from aerobee.runtime.clock import ManualClock
+from aerobee.store.flush.disk_watch import SLOW_BYTES_PER_S, DiskWatch
 from aerobee.v1 import common_pb2
 from tests.support.etcd import running_etcd
 from tests.support.replica_group import ReplicaGroup, replica_group

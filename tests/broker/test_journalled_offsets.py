@@ -18,16 +18,16 @@ import pytest
 from aerobee.broker.cluster.topic_directives import apply_topics
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC, OffsetEntry, decode_body
 from aerobee.broker.offsets.merge import ChangeKind
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.engine.tables.config_tables import (
     TOPICS_PATH,
     ConsumerOffsetTable,
     TopicConfig,
     TopicTable,
 )
-from aerobee.store_format.record import iterate_records
+from aerobee.store.format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.test_cleaning import STORE, expire, fill
 from tests.broker.test_offsets import commit, committed, reset

@@ -22,10 +22,10 @@ from aerobee.broker.reading.confirmed_records import ConfirmedRecords
 from aerobee.broker.replication.duties import Duty
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.runtime.errors import NotWritable
-from aerobee.store_format.record_encode import encode_record
-from aerobee.store_format.record_layout import HostAddress
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.transaction_records import OP_TOPIC, op_of
+from aerobee.store.format.record_encode import encode_record
+from aerobee.store.format.record_layout import HostAddress
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.transaction_records import OP_TOPIC, op_of
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.broker.conftest import StartBroker
 from tests.support.journal_log import MemoryLog

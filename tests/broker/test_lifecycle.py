@@ -14,10 +14,10 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
+from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.runtime.supervise import ExitCode
+from aerobee.store.engine.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
 MakeBatch = Callable[..., broker_pb2.RecordBatch]
@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from aerobee.broker.app import run_broker
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.store.config import StoreConfig
+from aerobee.store.engine.config import StoreConfig
 from aerobee.runtime.log import configure_logging
 configure_logging()
 store = StoreConfig(segment_bytes=1 << 20, disk_free_bytes_min=0)

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.runtime.own_protocol import code_of
+from aerobee.rpc.own_protocol import code_of
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.stub_errors import error_from_rpc
 

@@ -21,15 +21,15 @@ from aerobee.broker.counters import Counters
 from aerobee.broker.reading import message_lookup
 from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.index.message_query import MessageQuery
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime import errors
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.loop_delay import LoopDelay
-from aerobee.store_format.message_id import offset_message_id
-from aerobee.store_format.record import HostAddress, Record, encode_record, iterate_records
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.index.message_query import MessageQuery
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
+from aerobee.store.format.message_id import offset_message_id
+from aerobee.store.format.record import HostAddress, Record, encode_record, iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.fault_disk import FaultDisk
 from tests.support.stores import append, batch_of, end_topic, open_store

@@ -27,7 +27,7 @@ from aerobee.consumer_client import (
 )
 from aerobee.producer_client import Compression, Message, Producer, ProducerConfig, SendStatus
 from aerobee.runtime.errors import QueueNotFound
-from aerobee.store_format.record import iterate_records
+from aerobee.store.format.record import iterate_records
 from aerobee.v1 import broker_pb2
 from tests.faults.clusters import ClusterProcess
 from tests.support.monitoring import (

@@ -20,15 +20,15 @@ from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
 from aerobee.broker.observe.metrics.rocketmq import importance
 from aerobee.broker.observe.metrics.store_times import StoreTimes
 from aerobee.broker.reading.pull_session import PullPlace
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.loop_delay import LoopDelay
 from aerobee.runtime.metrics.slices import Slices
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 from tests.broker.test_metrics_traffic import batch_of
 
 

@@ -12,12 +12,12 @@ from aerobee.broker.groups.members import Member
 from aerobee.broker.observe.metrics.rocketmq import connection_families
 from aerobee.broker.observe.metrics.traffic import GROUP_IDLE_S, Traffic
 from aerobee.broker.sending.acknowledged import MESSAGE_SIZES, AcknowledgedBatches
-from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.metrics.families import OTHER, Family
-from aerobee.store_format.batch import BatchLimits, check_batch
-from aerobee.store_format.checked_batch import CheckedBatch
-from aerobee.store_format.record import HostAddress, encode_batch
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.engine.statistics import Appended
+from aerobee.store.format.batch import BatchLimits, check_batch
+from aerobee.store.format.checked_batch import CheckedBatch
+from aerobee.store.format.record import HostAddress, encode_batch
+from aerobee.store.format.tags import TagsCodes
 
 HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
 MIB = 1024 * 1024

@@ -14,7 +14,6 @@ from aerobee.broker.journal import writer as journal_writer
 from aerobee.broker.journal.records import body_of
 from aerobee.broker.offsets.entries import OffsetEntry, decode_body, entry_text
 from aerobee.broker.offsets.merge import Change, ChangeKind, Standing
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.errors import (
     AerobeeError,
     Busy,
@@ -24,6 +23,7 @@ from aerobee.runtime.errors import (
     ReplicaBehind,
     StoreFailed,
 )
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import KEY, KEYS, Replica, running, stored
 from tests.support.waiting import until

@@ -13,11 +13,11 @@ from aerobee.broker.groups.run_record import RUNS_OF_AN_EPOCH, RunRecord
 from aerobee.broker.journal.records import body_of
 from aerobee.broker.offsets.entries import LEASE_PART_BYTES, decode_body, entry_text, lease_entries
 from aerobee.broker.offsets.state import OffsetJournalState
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import (
     NotMaster,
 )
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import KEY, KEYS, Replica, join, running
 from tests.support.waiting import until

@@ -26,9 +26,9 @@ from aerobee.broker.offsets.entries import (
 )
 from aerobee.broker.offsets.merge import Change, ChangeKind
 from aerobee.broker.offsets.sent_back import Copied, FinishedBeyond, Resend, SentBack
-from aerobee.broker.store.tables.finished_ranges import Range
-from aerobee.store_format.dead_letter_fields import Death
-from aerobee.store_format.delayed_records import Delay
+from aerobee.store.engine.tables.finished_ranges import Range
+from aerobee.store.format.dead_letter_fields import Death
+from aerobee.store.format.delayed_records import Delay
 from tests.support.journal_replica import any_text
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "offset-journal.md"

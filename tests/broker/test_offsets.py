@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.tables.config_tables import ConsumerOffsetTable, TopicConfig
-from aerobee.runtime.own_protocol import code_of
+from aerobee.rpc.own_protocol import code_of
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.engine.tables.config_tables import ConsumerOffsetTable, TopicConfig
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import write_topics
 from tests.support.fault_disk import FaultDisk

@@ -22,12 +22,12 @@ from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.opened import OpenedFolder
 from aerobee.broker.opening import change_log, open_folder
 from aerobee.broker.replication.joining import BeginAnew
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.tables.atomic_file import replace_atomically
-from aerobee.broker.store.tables.config_tables import CONSUMER_OFFSETS_PATH
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.tables.atomic_file import replace_atomically
+from aerobee.store.engine.tables.config_tables import CONSUMER_OFFSETS_PATH
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 from tests.support.journal_replica import any_text
 from tests.support.replicas import log_bytes
 from tests.support.stores import SMALL, append, flush, open_store, read_queue

@@ -19,20 +19,20 @@ from aerobee.broker.groups.run_record import (
 )
 from aerobee.broker.journal.records import UNKNOWN_IMAGE
 from aerobee.broker.opening import open_folder
-from aerobee.broker.store.config import FlushMode
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.tables.atomic_file import replace_atomically
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.runtime.clock import ManualClock
+from aerobee.store.engine.config import FlushMode
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.tables.atomic_file import replace_atomically
+from aerobee.store.engine.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     TOPICS_PATH,
     ConsumerOffsetTable,
     TopicConfig,
     TopicTable,
 )
-from aerobee.broker.store.tables.consumer_offset_table import JournalMark
-from aerobee.runtime.clock import ManualClock
-from aerobee.store_format.delayed_records import HALF_TOPIC
-from aerobee.store_format.transaction_records import TRANSACTIONS_GROUP
+from aerobee.store.engine.tables.consumer_offset_table import JournalMark
+from aerobee.store.format.delayed_records import HALF_TOPIC
+from aerobee.store.format.transaction_records import TRANSACTIONS_GROUP
 from tests.support.fault_disk import FaultDisk
 from tests.support.stores import SMALL, append, flush
 

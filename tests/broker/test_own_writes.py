@@ -12,12 +12,12 @@ from aerobee.broker.sending.acknowledged import AcknowledgedBatch, AcknowledgedB
 from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.own_writes import OwnWrites
-from aerobee.broker.store.retention.retention_policy import DiskSpace
-from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import MessageTooLarge, NotMaster, NotWritable, StoreFailed
-from aerobee.store_format.batch import BatchLimits
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.engine.retention.retention_policy import DiskSpace
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.format.batch import BatchLimits
+from aerobee.store.format.tags import TagsCodes
 from tests.support.fault_disk import FaultDisk, broken
 from tests.support.stores import BORN_HOST, SMALL, open_store, read_queue
 

@@ -17,8 +17,8 @@ from aerobee.broker.reading.pull_session import (
     PullSession,
 )
 from aerobee.broker.reading.tag_filter import TagFilter
-from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.runtime.errors import AerobeeError, Busy, LeaseExpired
+from aerobee.store.engine.queue_reads import QueueRead
 
 TOPIC = "t"
 

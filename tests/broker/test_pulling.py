@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.broker.store.disk import DiskFile, RealDisk
-from aerobee.broker.store.tables.config_tables import TopicConfig
-from aerobee.runtime.own_protocol import code_of
-from aerobee.store_format.record import iterate_records
+from aerobee.rpc.own_protocol import code_of
+from aerobee.store.engine.disk import DiskFile, RealDisk
+from aerobee.store.engine.tables.config_tables import TopicConfig
+from aerobee.store.format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.stub_errors import error_from_rpc
 

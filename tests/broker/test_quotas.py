@@ -22,9 +22,9 @@ from aerobee.access.quotas import DELAYED, REFUSED
 from aerobee.access.table import Record, Records
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import Method
+from aerobee.rpc.own_protocol import RETRY_METADATA_KEY
 from aerobee.runtime.errors import QuotaExceeded
-from aerobee.runtime.own_protocol import RETRY_METADATA_KEY
-from aerobee.store_format.record import iterate_records
+from aerobee.store.format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2

@@ -15,7 +15,9 @@ from aerobee.broker.cluster.registration import (
     Registration,
     RegistrationConfig,
 )
-from aerobee.runtime import errors, own_protocol, rpc
+from aerobee.rpc import own_protocol
+from aerobee.rpc import serving as rpc
+from aerobee.runtime import errors
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.retry import Backoff
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc

@@ -14,8 +14,8 @@ from aerobee.broker.opened import Opened
 from aerobee.broker.opening import open_replicated
 from aerobee.broker.replication.role_manager import Reopening
 from aerobee.broker.run import Run
-from aerobee.broker.store.disk import RealDisk
 from aerobee.runtime.supervise import Lifecycle
+from aerobee.store.engine.disk import RealDisk
 from aerobee.v1 import broker_pb2
 from tests.broker.conftest import StartBroker
 from tests.support.waiting import until

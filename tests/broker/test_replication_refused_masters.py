@@ -18,6 +18,8 @@ from aerobee.broker.replication.joining import (
     Sender,
 )
 from aerobee.broker.replication.messages import Agreement
+from aerobee.rpc.own_protocol import say_error
+from aerobee.rpc.serving import RpcServer
 from aerobee.runtime.errors import (
     AerobeeError,
     CorruptFrame,
@@ -28,8 +30,6 @@ from aerobee.runtime.errors import (
     StaleEpoch,
     Unreachable,
 )
-from aerobee.runtime.own_protocol import say_error
-from aerobee.runtime.rpc import RpcServer
 from tests.support.bare_slave import SENDER, damaged, history
 from tests.support.replication_streams import (
     CLUSTER,

@@ -12,10 +12,10 @@ import pytest
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import BeginAnew, Cut
 from aerobee.broker.replication.master_term import ReplicaName
-from aerobee.broker.store.config import FlushMode
-from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import NotMaster
+from aerobee.store.engine.config import FlushMode
+from aerobee.store.engine.retention.retention_config import RetentionConfig
 from tests.support.cold_disk import ColdDisk
 from tests.support.fault_disk import FaultDisk
 from tests.support.replicas import check_equal, log_bytes

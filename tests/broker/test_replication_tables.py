@@ -11,9 +11,9 @@ from pathlib import Path
 
 from aerobee.broker.replication.messages import encode_emptied
 from aerobee.broker.replication.table_source import TableSource
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.tables.atomic_file import replace_atomically
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.tables.atomic_file import replace_atomically
+from aerobee.store.engine.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
@@ -22,7 +22,7 @@ from aerobee.broker.store.tables.config_tables import (
     TopicConfig,
     TopicTable,
 )
-from aerobee.broker.store.tables.delay_offset_table import DELAY_OFFSETS_PATH
+from aerobee.store.engine.tables.delay_offset_table import DELAY_OFFSETS_PATH
 from tests.support.replication_streams import Master, running_master, running_slave
 from tests.support.stores import batch_of
 from tests.support.waiting import until

@@ -17,18 +17,18 @@ from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.ingest import Ingest
-from aerobee.broker.store.statistics import Appended
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.broker.transactions.known import KnownHalves
 from aerobee.broker.transactions.pending import PendingHalves
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import Busy
-from aerobee.store_format.batch import BatchLimits
-from aerobee.store_format.checked_batch import CheckedBatch
-from aerobee.store_format.delayed_records import TIMER_TOPIC, DelayRules, timer_due_ms
-from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END, producer_number
-from aerobee.store_format.record import encode_record, iterate_records
-from aerobee.store_format.tags import SCHEDULE_TOPIC, TagsCodes
+from aerobee.store.engine.statistics import Appended
+from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
+from aerobee.store.format.batch import BatchLimits
+from aerobee.store.format.checked_batch import CheckedBatch
+from aerobee.store.format.delayed_records import TIMER_TOPIC, DelayRules, timer_due_ms
+from aerobee.store.format.producer_number import PRODUCER_ID_END, SEQUENCE_END, producer_number
+from aerobee.store.format.record import encode_record, iterate_records
+from aerobee.store.format.tags import SCHEDULE_TOPIC, TagsCodes
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.property_runs import examples
 from tests.support.stores import BORN_HOST, append, log_records, open_store

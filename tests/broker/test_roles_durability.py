@@ -16,11 +16,11 @@ from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.durability import Durability, Late
 from aerobee.broker.sending.watermarks import EndWaiters
-from aerobee.broker.store.config import FlushMode, StoreConfig
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import NotEnoughReplicas, NotMaster, StoreFailed
+from aerobee.store.engine.config import FlushMode, StoreConfig
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.statistics import Appended
 from tests.support.stores import batch_of
 from tests.support.unfollowed import NoFlusher
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.replication.state_file import STATE_PATH, ReplicaState
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.replicas.closed_log import begin_log_at
+from aerobee.rpc.own_protocol import code_of
 from aerobee.runtime import errors
-from aerobee.runtime.own_protocol import code_of
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.replicas.closed_log import begin_log_at
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.etcd import running_etcd
 from tests.support.replica_group import LEASE_MS, MIB, Replica, ReplicaGroup, replica_group

@@ -27,10 +27,10 @@ from aerobee.broker.replication.replica_folder import (
     save_history,
 )
 from aerobee.broker.replication.state_file import STATE_PATH, FoundLog, ReplicaState
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.tables.atomic_file import replace_atomically
 
 CLUSTERED = ReplicaIdentity(broker_id=1, has_nameservers=True, is_sync_flush=False)
 SINGLE = replace(CLUSTERED, has_nameservers=False)

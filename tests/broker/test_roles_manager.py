@@ -17,7 +17,7 @@ from aerobee.broker.replication.master_term import Proposal, ReplicaName
 from aerobee.broker.replication.replica_set import ReplicaPlace
 from aerobee.cluster_view.channels import Channels
 from aerobee.runtime import errors
-from aerobee.store_format.epoch_file import EPOCH_FILE, decode_epochs
+from aerobee.store.format.epoch_file import EPOCH_FILE, decode_epochs
 from aerobee.v1 import common_pb2
 from tests.support.loop_wakes import loop_wakes
 from tests.support.roles_scene import OTHER, OWN, Scene, running

@@ -9,14 +9,14 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.broker.store.tables.config_tables import TopicConfig
+from aerobee.domain.names import SYSTEM_TOPICS
+from aerobee.rpc.own_protocol import code_of
 from aerobee.runtime.errors import AerobeeError
-from aerobee.runtime.names import SYSTEM_TOPICS
-from aerobee.runtime.own_protocol import code_of
-from aerobee.store_format.message_id import parse_offset_message_id
-from aerobee.store_format.record import Record, iterate_records
-from aerobee.store_format.record_encode import encode_record
-from aerobee.store_format.record_layout import HostAddress
+from aerobee.store.engine.tables.config_tables import TopicConfig
+from aerobee.store.format.message_id import parse_offset_message_id
+from aerobee.store.format.record import Record, iterate_records
+from aerobee.store.format.record_encode import encode_record
+from aerobee.store.format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.stub_errors import error_from_rpc
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import grpc
 import pytest
 
-from aerobee.store_format.record_encode import encode_batch
+from aerobee.store.format.record_encode import encode_batch
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 from tests.broker.conftest import BORN_HOST, RunningBroker, StartBroker
 from tests.support.loop_price import slowness

@@ -25,12 +25,12 @@ from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.watermarks import EndWaiters
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import LeaseExpired, NotMaster, ReplicaBehind
 from aerobee.runtime.loop_delay import LoopDelay
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.queue_reads import QueueRead
+from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
 from tests.support.stores import SMALL, append, batch_of, open_store
 from tests.support.unfollowed import NoFlusher, NoStreams
 

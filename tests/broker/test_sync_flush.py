@@ -15,10 +15,10 @@ import grpc
 import pytest
 
 from aerobee.broker.replication.state_file import STATE_PATH, ReplicaState
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import DiskFile, RealDisk
-from aerobee.broker.store.log.segment_supply import SPARE_PREFIX
 from aerobee.runtime.errors import StoreFailed
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import DiskFile, RealDisk
+from aerobee.store.engine.log.segment_supply import SPARE_PREFIX
 from aerobee.v1 import broker_pb2, common_pb2
 
 MakeBatch = Callable[..., broker_pb2.RecordBatch]

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.flush.table_files import TableFiles
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.tables.consumer_offset_table import (
+from aerobee.runtime.clock import ManualClock
+from aerobee.runtime.errors import NotWritable
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.tables.consumer_offset_table import (
     CONSUMER_OFFSETS_PATH,
     ROWS_PER_TURN,
     ConsumerOffsetTable,
 )
-from aerobee.broker.store.tables.offset_texts import OffsetRow, OffsetTexts
-from aerobee.runtime.clock import ManualClock
-from aerobee.runtime.errors import NotWritable
+from aerobee.store.engine.tables.offset_texts import OffsetRow, OffsetTexts
+from aerobee.store.flush.table_files import TableFiles
 
 
 class GatedDisk(RealDisk):

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.broker.reading.tag_filter import TagFilter
-from aerobee.broker.store.queues.reading import Int64Array
+from aerobee.domain.tag_expression import parse_tags
 from aerobee.runtime.errors import FilterIllegal
-from aerobee.runtime.tag_expression import parse_tags
-from aerobee.store_format.java_hash import java_string_hash
-from aerobee.store_format.record import Record
+from aerobee.store.engine.queues.reading import Int64Array
+from aerobee.store.format.java_hash import java_string_hash
+from aerobee.store.format.record import Record
 from tests.support.stores import batch_of
 
 

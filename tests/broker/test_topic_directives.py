@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aerobee.broker.cluster.topic_directives import AnnouncedTopic, apply_topics
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
+from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
 
 
 def announced(name: str, queue_count: int = 4, **changes: Any) -> AnnouncedTopic:

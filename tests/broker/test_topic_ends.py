@@ -28,11 +28,11 @@ from aerobee.broker.offsets.merge import Standing
 from aerobee.broker.offsets.state import OffsetJournalState, cut_mark
 from aerobee.broker.offsets.topic_ends import TopicEnds
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import Busy, LeaseExpired, NotWritable
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import (
     KEY,

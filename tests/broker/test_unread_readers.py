@@ -10,17 +10,17 @@ import pytest
 
 from aerobee.broker.groups.members import Member, Members, Subscription
 from aerobee.broker.retention.unread_readers import UnreadReaders
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.retention.retention_policy import Cause
-from aerobee.broker.store.retention.retention_statistics import (
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.engine.retention.retention_policy import Cause
+from aerobee.store.engine.retention.retention_statistics import (
     Because,
     RemovedSegment,
     RetentionCounters,
 )
-from aerobee.broker.store.retention.unread_search import QueueReaders, removed_unread
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.store.engine.retention.unread_search import QueueReaders, removed_unread
+from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 from tests.support.stores import SMALL, append, open_store
 
 

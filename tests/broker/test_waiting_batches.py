@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from aerobee.broker.sending.delays import WaitingBatch, may_ask_for_delay, waiting_batch
-from aerobee.store_format.batch import BatchFault, BatchIllegal, BatchLimits, check_batch
-from aerobee.store_format.checked_batch import CheckedBatch
-from aerobee.store_format.consume_queue_entry import unpack_entries
-from aerobee.store_format.delayed_records import TIMER_TOPIC, DelayRules, due_record
-from aerobee.store_format.properties import encode_properties
-from aerobee.store_format.record import HostAddress, Record, iterate_records
-from aerobee.store_format.tags import SCHEDULE_TOPIC, TagsCodes
+from aerobee.store.format.batch import BatchFault, BatchIllegal, BatchLimits, check_batch
+from aerobee.store.format.checked_batch import CheckedBatch
+from aerobee.store.format.consume_queue_entry import unpack_entries
+from aerobee.store.format.delayed_records import TIMER_TOPIC, DelayRules, due_record
+from aerobee.store.format.properties import encode_properties
+from aerobee.store.format.record import HostAddress, Record, iterate_records
+from aerobee.store.format.tags import SCHEDULE_TOPIC, TagsCodes
 from tests.support.stores import batch_with
 
 NOW = 1_700_000_000_500

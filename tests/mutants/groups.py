@@ -210,7 +210,7 @@ GROUPS: Final = (
     Mutant(
         name="fences-of-a-changed-table",
         breaks="an offset that was lowered in the table stays so although the journal has more",
-        file="broker/aerobee/broker/store/tables/consumer_offset_table.py",
+        file="store/aerobee/store/engine/tables/consumer_offset_table.py",
         old="        self._epochs.clear()\n",
         new="",
         tests=(

@@ -64,19 +64,19 @@ REPLICATION: Final = (
     Mutant(
         name="slave-wakes-no-reader",
         breaks="a consumer that waits at a slave gets a message only when its wait is over",
-        file="broker/aerobee/broker/store/dispatcher.py",
+        file="store/aerobee/store/engine/dispatcher.py",
         old="self._queues.append(queue, entries, len(ends), int(ends[-1]))\n"
         "            grown[queue.topic, queue.queue_id] = None\n",
         new="self._queues.append(queue, entries, len(ends), int(ends[-1]))\n",
         tests=(
-            "tests/broker/store/test_replicated_appends.py"
+            "tests/store/engine/test_replicated_appends.py"
             "::test_readers_at_a_slave_hear_which_queues_grew_once_it_is_confirmed",
         ),
     ),
     Mutant(
         name="growth-told-to-nobody",
         breaks="a consumer that waits gets a message only when its wait is over",
-        file="broker/aerobee/broker/store/dispatcher.py",
+        file="store/aerobee/store/engine/dispatcher.py",
         old="                told(grown)\n",
         new="                told({})\n",
         tests=(

@@ -91,11 +91,11 @@ TIMERS: Final = (
     Mutant(
         name="clients-displace-the-brokers-windows",
         breaks="after an outage of hours the last message that was moved is moved again",
-        file="broker/aerobee/broker/store/producers/producer_windows.py",
+        file="store/aerobee/store/engine/producers/producer_windows.py",
         old="name.producer_id < BROKER_PRODUCER_IDS",
         new="name.producer_id >= 0",
         tests=(
-            "tests/broker/store/test_producer_windows.py"
+            "tests/store/engine/test_producer_windows.py"
             "::test_clients_do_not_displace_what_the_broker_itself_has_stored",
         ),
     ),

@@ -28,14 +28,14 @@ from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.sending.watermarks import EndWaiters
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import StoreFailed
 from aerobee.runtime.loop_delay import LoopDelay
-from aerobee.store_format.batch import BatchLimits
-from aerobee.store_format.record import HostAddress
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.format.batch import BatchLimits
+from aerobee.store.format.record import HostAddress
+from aerobee.store.format.tags import TagsCodes
 from tests.support.journal_replica import Led
 from tests.support.stores import flush, open_store
 from tests.support.unfollowed import NoStreams

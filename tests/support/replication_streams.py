@@ -19,8 +19,6 @@ from aerobee.broker.edge.replicas.replication_service import (
     ReplicationService,
     add_replication_service,
 )
-from aerobee.broker.flush.flush_thread import FlushThread
-from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.replication.config import StreamLimits
 from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.epoch_history import EpochHistory
@@ -32,21 +30,23 @@ from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.sender import ReplicationSender
 from aerobee.broker.replication.table_copies import TableCopies
 from aerobee.broker.replication.table_source import TableSource
-from aerobee.broker.store.config import FlushMode, StoreConfig
-from aerobee.broker.store.disk import Disk, RealDisk
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.rpc.own_protocol import say_error
+from aerobee.rpc.serving import RpcServer
+from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.errors import DuplicateBroker, NotMaster, StaleEpoch, Unreachable
+from aerobee.runtime.loop_delay import LoopDelay
+from aerobee.store.engine.config import FlushMode, StoreConfig
+from aerobee.store.engine.disk import Disk, RealDisk
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.engine.tables.config_tables import (
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
     SubscriptionGroupTable,
     TopicTable,
 )
-from aerobee.runtime.clock import SystemClock
-from aerobee.runtime.errors import DuplicateBroker, NotMaster, StaleEpoch, Unreachable
-from aerobee.runtime.loop_delay import LoopDelay
-from aerobee.runtime.own_protocol import say_error
-from aerobee.runtime.rpc import RpcServer
+from aerobee.store.flush.flush_thread import FlushThread
+from aerobee.store.flush.table_files import TableFiles
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from aerobee.access.config import open_door
 from aerobee.broker.replication.config import ReplicationMode
-from aerobee.broker.store.config import FlushMode
+from aerobee.rpc.config_risks import common_risks, exposed_secrets
+from aerobee.rpc.outside_config import outside_risks
 from aerobee.runtime.addresses import is_loopback
 from aerobee.runtime.config_check import Risk
-from aerobee.runtime.config_risks import common_risks, exposed_secrets
-from aerobee.runtime.outside_config import outside_risks
+from aerobee.store.engine.config import FlushMode
 
 if TYPE_CHECKING:
     from aerobee.broker.config import BrokerConfig

@@ -8,8 +8,8 @@ from aerobee.broker.delayed.opening import OpenedDelays
 from aerobee.broker.groups.run_record import RunRecord
 from aerobee.broker.pop.journal_state import PopJournalState
 from aerobee.broker.replication.replica_folder import OpenedReplica
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.config_tables import (
     ConsumerOffsetTable,
     SubscriptionGroupTable,
     TopicTable,

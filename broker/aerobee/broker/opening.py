@@ -19,7 +19,6 @@ from pathlib import Path
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.apache_files import forget_apache_files
 from aerobee.broker.delayed.opening import forget_delays, open_delays
-from aerobee.broker.flush.table_files import load_table
 from aerobee.broker.groups.run_record import (
     FIRST_RECORD,
     LEASES_PATH,
@@ -45,18 +44,22 @@ from aerobee.broker.replication.replica_folder import (
     open_replica,
 )
 from aerobee.broker.replication.state_file import FoundLog, NewIncarnation
-from aerobee.broker.store.config import FlushMode, StoreConfig
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.replicas.closed_log import begin_log_at, cut_log
-from aerobee.broker.store.statistics import RecoveryProgress
-from aerobee.broker.store.tables.atomic_file import (
+from aerobee.runtime.boot import boot_id
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import InvalidArgument, StoreFailed
+from aerobee.runtime.log import log_event
+from aerobee.store.engine.config import FlushMode, StoreConfig
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.errors import StoreUnusable
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.replicas.closed_log import begin_log_at, cut_log
+from aerobee.store.engine.statistics import RecoveryProgress
+from aerobee.store.engine.tables.atomic_file import (
     Source,
     read_with_backup,
     replace_atomically,
 )
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.store.engine.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
@@ -64,12 +67,9 @@ from aerobee.broker.store.tables.config_tables import (
     SubscriptionGroupTable,
     TopicTable,
 )
-from aerobee.broker.store.tables.consumer_offset_table import JournalMark
-from aerobee.runtime.boot import boot_id
-from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import InvalidArgument, StoreFailed
-from aerobee.runtime.log import log_event
-from aerobee.store_format.consume_queue_entry import unpack_entries
+from aerobee.store.engine.tables.consumer_offset_table import JournalMark
+from aerobee.store.flush.table_files import load_table
+from aerobee.store.format.consume_queue_entry import unpack_entries
 
 log = logging.getLogger(__name__)
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Final
 
 from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC
-from aerobee.broker.store.tables.config_tables import PERM_READ, TopicConfig, TopicTable
 from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC
 from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC
-from aerobee.store_format.delayed_records import HALF_TOPIC, TIMER_TOPIC
-from aerobee.store_format.tags import SCHEDULE_TOPIC
-from aerobee.store_format.topic_end import JOURNAL_TOPIC
-from aerobee.store_format.transaction_records import ASIDE_TOPIC, OP_TOPIC
+from aerobee.store.engine.tables.config_tables import PERM_READ, TopicConfig, TopicTable
+from aerobee.store.format.delayed_records import HALF_TOPIC, TIMER_TOPIC
+from aerobee.store.format.tags import SCHEDULE_TOPIC
+from aerobee.store.format.topic_end import JOURNAL_TOPIC
+from aerobee.store.format.transaction_records import ASIDE_TOPIC, OP_TOPIC
 
 OWN_TOPICS: Final = (
     JOURNAL_TOPIC,

@@ -31,10 +31,6 @@ from aerobee.broker.edge.replicas.replication_client import connector
 from aerobee.broker.edge.replicas.replication_service import ReplicationService
 from aerobee.broker.edge.rocketmq.wired import RocketmqApi
 from aerobee.broker.edge.server import BrokerServer, count_acknowledged, promise_of
-from aerobee.broker.flush.disk_watch import DiskWatch
-from aerobee.broker.flush.flush_thread import FlushThread
-from aerobee.broker.flush.table_files import TableFiles
-from aerobee.broker.flush.workers import DiskWorkers
 from aerobee.broker.groups.current_run import CurrentRun
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.known_groups import KnownGroups
@@ -91,28 +87,32 @@ from aerobee.broker.sending.ingest import Ingest
 from aerobee.broker.sending.message_encoder import MessageEncoder
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.sending.watermarks import timed_waiters
-from aerobee.broker.store.config import FlushMode
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.broker.transactions.known import opened_halves
+from aerobee.broker.transactions.wired import Transactions
+from aerobee.rpc.memory_budget import MemoryBudget
+from aerobee.rpc.metrics_endpoint import MetricsEndpoint
+from aerobee.rpc.peer_limits import PeerLimits
+from aerobee.rpc.tls import NodeTls
+from aerobee.runtime.call_context import RequestNames
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.loop_delay import LoopDelay
+from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
+from aerobee.store.engine.config import FlushMode
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
 )
-from aerobee.broker.transactions.known import opened_halves
-from aerobee.broker.transactions.wired import Transactions
-from aerobee.runtime.call_context import RequestNames
-from aerobee.runtime.clock import Clock
-from aerobee.runtime.loop_delay import LoopDelay
-from aerobee.runtime.memory_budget import MemoryBudget
-from aerobee.runtime.metrics.endpoint import MetricsEndpoint
-from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
-from aerobee.runtime.peer_limits import PeerLimits
-from aerobee.runtime.tls import NodeTls
-from aerobee.store_format.batch import BatchLimits
-from aerobee.store_format.delay_levels import DelayLevels
-from aerobee.store_format.delayed_records import DelayRules
-from aerobee.store_format.record_layout import HostAddress
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.flush.disk_watch import DiskWatch
+from aerobee.store.flush.flush_thread import FlushThread
+from aerobee.store.flush.table_files import TableFiles
+from aerobee.store.flush.workers import DiskWorkers
+from aerobee.store.format.batch import BatchLimits
+from aerobee.store.format.delay_levels import DelayLevels
+from aerobee.store.format.delayed_records import DelayRules
+from aerobee.store.format.record_layout import HostAddress
+from aerobee.store.format.tags import TagsCodes
 
 
 class Wiring:

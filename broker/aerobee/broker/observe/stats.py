@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aerobee.broker.counters import Counters
 from aerobee.broker.replication.statistics import ReplicationStatistics
-from aerobee.broker.store.statistics import StoreStatistics
+from aerobee.store.engine.statistics import StoreStatistics
 
 PAGE_BYTES = resource.getpagesize()
 

@@ -25,18 +25,18 @@ from dataclasses import replace
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.offsets.journal import OffsetJournal
-from aerobee.broker.store.retention.steady_time import SteadyTime
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.domain.names import is_system_group, is_system_topic
+from aerobee.domain.topic_attributes import keep_unread_max_bytes
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import AerobeeError, StoreFailed
+from aerobee.runtime.log import log_event
+from aerobee.store.engine.retention.steady_time import SteadyTime
+from aerobee.store.engine.tables.config_tables import (
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicTable,
 )
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
-from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import AerobeeError, StoreFailed
-from aerobee.runtime.log import log_event
-from aerobee.runtime.names import is_system_group, is_system_topic
-from aerobee.runtime.topic_attributes import keep_unread_max_bytes
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 
 log = logging.getLogger(__name__)
 

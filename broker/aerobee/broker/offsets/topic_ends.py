@@ -18,12 +18,12 @@ from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.offsets.entries import TopicLivesOn
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.state import OffsetJournalState
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
-from aerobee.store_format.record import Record
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.format.record import Record
 
 log = logging.getLogger(__name__)
 

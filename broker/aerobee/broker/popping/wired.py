@@ -32,9 +32,9 @@ from aerobee.broker.popping.revivals import Revivals
 from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.retention.holds import JournalHold
-from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
+from aerobee.store.engine.tables.finished_ranges import Range
 
 if TYPE_CHECKING:
     from aerobee.broker.wiring import Wiring

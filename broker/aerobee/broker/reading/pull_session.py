@@ -22,9 +22,9 @@ from aerobee.broker.groups.ownership import lease_expired
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode
 from aerobee.broker.reading.single_reads import check_role
-from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.broker.store.queues.reading import Filter
 from aerobee.runtime.errors import AerobeeError, Busy, InvalidArgument
+from aerobee.store.engine.queue_reads import QueueRead
+from aerobee.store.engine.queues.reading import Filter
 
 HANDLES_MAX = 4_096
 COLD_READS_MAX = 4

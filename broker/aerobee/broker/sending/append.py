@@ -16,10 +16,10 @@ from typing import Protocol
 from aerobee.broker.counters import Counters
 from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.statistics import Appended
-from aerobee.runtime import names
+from aerobee.domain import names
 from aerobee.runtime.errors import StoreFailed
-from aerobee.store_format.checked_batch import CheckedBatch
+from aerobee.store.engine.statistics import Appended
+from aerobee.store.format.checked_batch import CheckedBatch
 
 
 class AppendableStore(Protocol):

@@ -32,9 +32,9 @@ from aerobee.broker.transactions.listing import Listing
 from aerobee.broker.transactions.questions import Producers, Question
 from aerobee.runtime.errors import AerobeeError, MessageNotFound, StoreFailed
 from aerobee.runtime.log import log_event
-from aerobee.store_format.record_layout import RecordCorrupt
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.transaction_records import (
+from aerobee.store.format.record_layout import RecordCorrupt
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.transaction_records import (
     TRANSACTIONS_GROUP,
     HalfMessage,
     is_commit_of,

@@ -13,7 +13,7 @@ from aerobee.cli.moments import timestamp_text
 from aerobee.cli.options import confirm, json_option, settings_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_documents, print_json, remark_unanswered, say
 from aerobee.cli.target import Target, target_options
-from aerobee.runtime.topic_attributes import DECLARED_TYPES, MESSAGE_TYPE
+from aerobee.domain.topic_attributes import DECLARED_TYPES, MESSAGE_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ from aerobee.cli.declared.file import (
     PERMISSIONS,
 )
 from aerobee.cli.declared.plan import DECISION, QUEUES, TYPE, Fields, Key, Kind, State, Value
-from aerobee.runtime.topic_attributes import DECLARED_TYPES
+from aerobee.domain.topic_attributes import DECLARED_TYPES
 
 _TIMES: Final = {"initialMs": "initial", "longestMs": "longest"}
 

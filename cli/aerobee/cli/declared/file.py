@@ -20,11 +20,11 @@ from aerobee.broker.retries.policy import RETRIES_LIMIT
 from aerobee.broker.retries.settings import MULTIPLIER_MAX
 from aerobee.cli.declared.plan import DECISION, QUEUES, TYPE, Fields, Key, Kind, Value, Wish
 from aerobee.cli.moments import parse_delay_ms
-from aerobee.runtime import names
+from aerobee.domain import names
+from aerobee.domain.topic_attributes import DECLARED_TYPES, MESSAGE_TYPE, check_topic_attributes
 from aerobee.runtime.config import nearest
 from aerobee.runtime.errors import AerobeeError, InvalidArgument
-from aerobee.runtime.topic_attributes import DECLARED_TYPES, MESSAGE_TYPE, check_topic_attributes
-from aerobee.store_format.retry_delays import Exponential
+from aerobee.store.format.retry_delays import Exponential
 
 PERMISSIONS: Final = ("rw", "r", "w")
 ATTRIBUTE: Final = "attributes."

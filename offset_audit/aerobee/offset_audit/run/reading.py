@@ -73,7 +73,7 @@ from aerobee.offset_audit.tables import (
     small_frame,
 )
 from aerobee.runtime.errors import AerobeeError
-from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
+from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
 
 SNAPSHOT_KINDS = ("brokers", "topics", "queues", "commits", "epochs", "segments")
 """Kinds of `aerobee.store`, named as the tables they fill."""

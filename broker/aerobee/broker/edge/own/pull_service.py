@@ -28,13 +28,13 @@ from aerobee.broker.reading.filters import filter_of
 from aerobee.broker.reading.pull_session import ColdPull, PullParameters, PullSession
 from aerobee.broker.reading.single_reads import SingleReads
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.runtime import names
+from aerobee.domain import names
+from aerobee.domain.sql_filter.expression import CompiledExpressions
+from aerobee.rpc.serving import MethodTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, InvalidArgument, ShuttingDown
 from aerobee.runtime.exception_groups import first_leaf
-from aerobee.runtime.rpc import MethodTable
-from aerobee.sql_filter.expression import CompiledExpressions
+from aerobee.store.engine.queue_reads import QueueRead
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -25,11 +25,11 @@ from aerobee.broker.sending.durability import Durability, Late
 from aerobee.broker.sending.ingest import Ingest, Receipt
 from aerobee.broker.sending.message_encoder import EncodedMessage, MessageEncoder, OutgoingMessage
 from aerobee.broker.sending.watermarks import EndWaiters
-from aerobee.runtime.call_border import Reply
+from aerobee.rpc.call_border import Reply
+from aerobee.rpc.served_method import answered_later, request_bytes, writer_at_once
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import QuotaExceeded
-from aerobee.runtime.served_method import answered_later, request_bytes, writer_at_once
-from aerobee.store_format.record_layout import HostAddress
+from aerobee.store.format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -13,7 +13,6 @@ from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.registration import Registration
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.counters import Counters
-from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.observe.metrics import own, rocketmq
 from aerobee.broker.observe.metrics.delays import DelayFigures
@@ -27,15 +26,16 @@ from aerobee.broker.offsets.group_expiry import GroupExpiry
 from aerobee.broker.reading.pull_session import PullSession
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.tables.config_tables import TopicTable
+from aerobee.rpc.memory_budget import MemoryBudget
+from aerobee.rpc.peer_limits import PeerLimits
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.loop_delay import LoopDelay
-from aerobee.runtime.memory_budget import MemoryBudget
 from aerobee.runtime.metrics.families import AnyFamily, Gathered, one_gauge
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
 from aerobee.runtime.metrics.slices import Slices
-from aerobee.runtime.peer_limits import PeerLimits
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.flush.disk_watch import DiskWatch
 
 NODE_TYPE = "broker"
 MESSAGE_TYPE = "message.type"
