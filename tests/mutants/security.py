@@ -165,7 +165,7 @@ SECURITY: Final = (
         old='    return f"{user}/{client_id}" if user else client_id\n',
         new="    return client_id\n",
         tests=(
-            "tests/broker/test_client_identity.py"
+            "tests/broker/edge/test_client_identity.py"
             "::test_a_question_never_reaches_another_user_with_the_producers_client_id",
         ),
     ),
@@ -176,7 +176,7 @@ SECURITY: Final = (
         old="((FORWARDED_USER_KEY, self.user),) if self.user else ()",
         new="()",
         tests=(
-            "tests/broker/test_client_identity.py"
+            "tests/broker/edge/test_client_identity.py"
             "::test_the_user_travels_with_a_call_that_a_node_passes_on",
         ),
     ),
@@ -187,7 +187,7 @@ SECURITY: Final = (
         old='    return judge.user_name or str(metadata.get(FORWARDED_USER_KEY, ""))\n',
         new='    return str(metadata.get(FORWARDED_USER_KEY, "")) or judge.user_name\n',
         tests=(
-            "tests/broker/test_client_identity.py"
+            "tests/broker/edge/test_client_identity.py"
             "::test_a_user_that_says_it_is_passed_on_for_another_is_itself",
         ),
     ),
@@ -200,7 +200,7 @@ SECURITY: Final = (
         tests=(
             "tests/rocketmq_api/test_producers.py"
             "::test_a_stream_whose_user_may_not_send_to_the_topic_now_is_never_asked",
-            "tests/broker/test_client_identity.py"
+            "tests/broker/edge/test_client_identity.py"
             "::test_who_may_no_longer_send_is_not_asked_on_a_stream_that_stays_open",
         ),
     ),
@@ -278,7 +278,7 @@ SECURITY: Final = (
         old="    os.chmod(path, mode & ~_OTHERS)\n",
         new="",
         tests=(
-            "tests/broker/test_private_store.py"
+            "tests/broker/life/test_private_store.py"
             "::test_a_store_that_is_there_is_closed_when_it_is_opened",
         ),
     ),

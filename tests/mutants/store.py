@@ -223,7 +223,7 @@ STORE: Final = (
         old="return min(self.offsets.values())",
         new="return max(self.offsets.values())",
         tests=(
-            "tests/broker/test_unread_readers.py"
+            "tests/broker/retention/test_unread_readers.py"
             "::test_each_group_counts_from_what_it_committed_where_anybody_is_behind",
             f"{_TESTS}/test_retention.py"
             "::test_a_command_for_unread_messages_counts_exactly_what_each_group_loses",
@@ -247,7 +247,7 @@ STORE: Final = (
         old="if not changed:",
         new="if changed is not None:",
         tests=(
-            "tests/broker/test_cleaning_races.py"
+            "tests/broker/retention/test_cleaning_races.py"
             "::test_an_owner_that_is_asked_after_the_groups_takes_nothing_from_them",
         ),
     ),
@@ -258,7 +258,7 @@ STORE: Final = (
         old="if not (need.is_unread and candidate.request.unread):",
         new="if not candidate.request.unread:",
         tests=(
-            "tests/broker/test_cleaning_races.py"
+            "tests/broker/retention/test_cleaning_races.py"
             "::test_a_command_for_unread_messages_takes_them_and_nothing_else",
         ),
     ),
@@ -337,7 +337,7 @@ STORE: Final = (
         tests=(
             "tests/runtime/test_loop_turns.py"
             "::test_all_jobs_together_get_one_piece_per_turn_of_the_loop",
-            "tests/broker/test_shared_loop.py"
+            "tests/broker/reading/test_shared_loop.py"
             "::test_200_callers_with_long_work_delay_another_s_send_by_less_than_100_ms",
         ),
     ),

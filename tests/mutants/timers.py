@@ -106,7 +106,7 @@ TIMERS: Final = (
         old="        if name.content:\n",
         new="        if False:\n",
         tests=(
-            "tests/broker/test_equal_ids.py"
+            "tests/broker/sending/test_equal_ids.py"
             "::test_each_of_two_delayed_messages_with_one_id_and_time_is_recalled_alone",
         ),
     ),

@@ -17,7 +17,7 @@ from aerobee.store.format.recall_handle import (
     RecallHandleIllegal,
 )
 
-GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 WORDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=127)
 
 

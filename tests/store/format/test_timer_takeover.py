@@ -37,7 +37,7 @@ from aerobee.store.format.timer_log import (
 from aerobee.store.format.timer_recovery import RecoveredTimer, recover_timer
 from aerobee.store.format.timer_wheel import decode_wheel, encode_wheel
 
-GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 FILE_BYTES = 1_024
 NOW = 1_700_000_000_400
 WRITE = 1_700_000_000_000

@@ -15,9 +15,9 @@ from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.rpc.own_protocol import code_of
 from aerobee.store.engine.config import StoreConfig
 from aerobee.v1 import broker_pb2, common_pb2
+from tests.broker.groups.test_membership import Participant
 from tests.broker.retries.test_sending_back import codes, send_back
-from tests.broker.test_membership import Participant
-from tests.broker.test_sync_flush import GatedDisk
+from tests.broker.sending.test_sync_flush import GatedDisk
 from tests.support.stub_errors import error_from_rpc
 from tests.support.waiting import until
 

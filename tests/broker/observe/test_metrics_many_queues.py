@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.many_queues import COMMITTED, GROUP, MESSAGES, running_broker, write_folder
+from tests.broker.observe.many_queues import (
+    COMMITTED,
+    GROUP,
+    MESSAGES,
+    running_broker,
+    write_folder,
+)
 from tests.support.scrapes import Scrape
 
 TOPICS, QUEUES = 1_250, 8

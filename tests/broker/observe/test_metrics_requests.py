@@ -11,7 +11,13 @@ from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import DESCRIBE_GROUP, PULL, SEND_STREAM
 from aerobee.runtime.errors import GroupNotFound, TopicNotFound
 from aerobee.v1 import broker_pb2
-from tests.broker.many_queues import GROUP, MESSAGES, running_broker, topic_name, write_folder
+from tests.broker.observe.many_queues import (
+    GROUP,
+    MESSAGES,
+    running_broker,
+    topic_name,
+    write_folder,
+)
 from tests.faults.serving import batch_of
 from tests.support.scrapes import Scrape
 

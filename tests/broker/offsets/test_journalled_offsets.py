@@ -29,9 +29,9 @@ from aerobee.store.engine.tables.config_tables import (
 )
 from aerobee.store.format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
-from tests.broker.test_cleaning import STORE, expire, fill
-from tests.broker.test_offsets import commit, committed, reset
-from tests.broker.test_sync_flush import GatedDisk
+from tests.broker.offsets.test_offsets import commit, committed, reset
+from tests.broker.retention.test_cleaning import STORE, expire, fill
+from tests.broker.sending.test_sync_flush import GatedDisk
 from tests.support.fault_disk import FaultDisk
 from tests.support.retention import roomy_disk
 from tests.support.waiting import until

@@ -29,7 +29,7 @@ from aerobee.store.engine.disk import RealDisk
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
 from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
-from tests.broker.test_metrics_traffic import batch_of
+from tests.broker.observe.test_metrics_traffic import batch_of
 
 
 class Quiet:

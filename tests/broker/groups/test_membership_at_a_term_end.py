@@ -25,7 +25,7 @@ from aerobee.runtime.loop_turns import LoopTurns
 from aerobee.store.engine.tables.config_tables import SubscriptionGroupTable, TopicTable
 from aerobee.store.format.delay_levels import DelayLevels
 from aerobee.v1 import broker_pb2_grpc, common_pb2
-from tests.broker.test_membership import Participant
+from tests.broker.groups.test_membership import Participant
 from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import Replica, nothing, running
 
