@@ -168,9 +168,9 @@ k8s-test-if-built: setup
 # 1,000,000 mutated byte streams against the gRPC server, 100,000 odd requests to Apache's API, and
 # 500,000 texts that are, or nearly are, SQL filters.
 fuzz: setup
-	$(RUN) python -m tests.grpc_core.fuzz --streams 1000000
+	$(RUN) python -m tests.rpc.core.fuzz --streams 1000000
 	$(RUN) python -m tests.rocketmq_api.fuzz --requests 100000
-	$(RUN) python -m tests.sql_filter.fuzz --texts 500000
+	$(RUN) python -m tests.domain.sql_filter.fuzz --texts 500000
 
 # 2,000,000 fuzzed requests and attacks on HTTP/2 and TLS, against all ports of five clusters.
 fuzz-ports: setup
@@ -178,19 +178,19 @@ fuzz-ports: setup
 
 # Apache's own filter classes and ours on 10,000 expressions and messages; needs Java and Maven.
 filter-judge: setup
-	$(RUN) python -m tests.sql_filter.apache.judge --cases 10000
+	$(RUN) python -m tests.domain.sql_filter.apache.judge --cases 10000
 
 # The gRPC core at half load for 30 minutes, among clients that cancel, hang and are killed.
 soak: setup
-	$(RUN) python -m tests.grpc_core.soak --minutes 30
+	$(RUN) python -m tests.rpc.core.soak --minutes 30
 
 # grpc-go, grpc-java, grpc-js and tonic against the gRPC core, and Apache's clients for five languages
 # against a cluster, as far as the languages are installed. The programs are built once, in the cache
 # folder, which takes some minutes.
 clients-test: setup
-	$(RUN) python -m tests.grpc_core.interop.programs
+	$(RUN) python -m tests.rpc.core.interop.programs
 	$(RUN) python -m tests.rocketmq_api.official.programs
-	$(RUN) pytest tests/grpc_core/interop tests/grpc_core/test_client_shapes.py tests/rocketmq_api/official
+	$(RUN) pytest tests/rpc/core/interop tests/rpc/core/test_client_shapes.py tests/rocketmq_api/official
 
 # Hands a store folder over between Apache's broker and ours, both ways, after stops and after kill -9.
 # Fetches Apache RocketMQ 5.3.3 from Maven Central once (91 MB); needs Java and Maven.

@@ -52,7 +52,7 @@ LONG_FILES = (
     "power_cuts/test_power_cuts.py",
     "broker/test_cluster_simulation.py",
     "torture/test_kill_broker.py",
-    "grpc_core/test_h2spec.py",
+    "rpc/core/test_h2spec.py",
 )
 """Those of more than about 20 s; of h2spec's cases, where Go has not compiled them yet."""
 

@@ -10,8 +10,8 @@ import pytest
 from aerobee.broker.edge.own.request_limits import broker_request_limits
 from aerobee.nameserver.request_limits import access_request_limits, nameserver_request_limits
 from aerobee.rocketmq_api.request_limits import messaging_request_limits
+from aerobee.rpc.request_limits import COUNTED_FROM, Limit, RequestLimits, RequestReader
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.request_limits import COUNTED_FROM, Limit, RequestLimits, RequestReader
 from aerobee.v1 import access_pb2, audit_pb2, broker_pb2, nameserver_pb2, replication_pb2
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2

@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from aerobee.consumer_client.strategies import MachineRoomNearby as MachineRoomNearby
     from aerobee.consumer_client.strategies import RebalanceStrategy as RebalanceStrategy
     from aerobee.consumer_client.strategies import Sticky as Sticky
+    from aerobee.domain.sql_filter.expression import SqlExpression as SqlExpression
     from aerobee.errors import AerobeeError as AerobeeError
     from aerobee.producer_client.blocking import BlockingProducer as BlockingProducer
     from aerobee.producer_client.blocking import BlockingTransaction as BlockingTransaction
@@ -104,10 +105,9 @@ if TYPE_CHECKING:
     from aerobee.producer_client.receipt import SendStatus as SendStatus
     from aerobee.producer_client.statistics import ProducerStatistics as ProducerStatistics
     from aerobee.producer_client.transactions import Transaction as Transaction
+    from aerobee.rpc.tls_config import TlsConfig as TlsConfig
     from aerobee.runtime.call_context import request_scope as request_scope
     from aerobee.runtime.freed_memory import keep_freed_memory as keep_freed_memory
-    from aerobee.runtime.tls_config import TlsConfig as TlsConfig
-    from aerobee.sql_filter.expression import SqlExpression as SqlExpression
 
     __version__: str
 
@@ -186,8 +186,8 @@ _NAMES = {
     "aerobee.producer_client.transactions": ("Transaction",),
     "aerobee.runtime.call_context": ("request_scope",),
     "aerobee.runtime.freed_memory": ("keep_freed_memory",),
-    "aerobee.runtime.tls_config": ("TlsConfig",),
-    "aerobee.sql_filter.expression": ("SqlExpression",),
+    "aerobee.rpc.tls_config": ("TlsConfig",),
+    "aerobee.domain.sql_filter.expression": ("SqlExpression",),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 

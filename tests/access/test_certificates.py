@@ -17,9 +17,9 @@ from aerobee.access.sealing import ClusterSecrets
 from aerobee.client_core import TlsConfig
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import SEND
+from aerobee.rpc.tls import dialled_tls
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import AccessDenied, Unauthenticated
-from aerobee.runtime.tls import dialled_tls
 from aerobee.runtime.watched_file import WatchedFile
 from aerobee.v1 import broker_pb2
 from tests.access.test_node_identity import REGISTER, REPLICATE, says

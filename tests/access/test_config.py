@@ -9,10 +9,10 @@ import pytest
 
 from aerobee.access.config import AccessConfig, open_door
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.observe.config_risks import broker_risks
+from aerobee.broker.config_risks import broker_risks
 from aerobee.nameserver.config import EtcdConfig, EtcdTlsConfig, NameserverConfig
+from aerobee.rpc.tls_config import NodeTlsConfig
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.tls_config import NodeTlsConfig
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:8081", "[::]:8081", "10.0.0.1:8081", "mq-1:8081"])

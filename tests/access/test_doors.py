@@ -27,7 +27,7 @@ from aerobee.access.nodes import NodeName
 from aerobee.access.sealing import ClusterSecrets
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.watched_file import WatchedFile
-from aerobee.store_format.recall_handle import RecallHandle
+from aerobee.store.format.recall_handle import RecallHandle
 from aerobee.v1 import (
     access_pb2,
     audit_pb2,

@@ -23,7 +23,7 @@ from aerobee.access.credentials import (
     Credentials,
     credentials_of_environment,
 )
-from aerobee.grpc_core import frames
+from aerobee.rpc.core import frames
 from tests.access.test_doors import AT_BROKERS, AT_NAMESERVERS, CLIENT, TEXTS
 from tests.support.local_up import Up, running
 from tests.support.plain_requests import plain_request

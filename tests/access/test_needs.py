@@ -13,7 +13,7 @@ from aerobee.broker.edge.own.needs import broker_needs
 from aerobee.nameserver.needs import nameserver_needs
 from aerobee.rocketmq_api.needs import messaging_needs
 from aerobee.runtime.errors import AerobeeError
-from aerobee.store_format.recall_handle import RecallHandle
+from aerobee.store.format.recall_handle import RecallHandle
 from aerobee.v1 import access_pb2, audit_pb2, broker_pb2, nameserver_pb2, replication_pb2
 from apache.rocketmq.v2 import admin_pb2, definition_pb2, service_pb2
 

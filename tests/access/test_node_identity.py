@@ -17,10 +17,10 @@ from aerobee.access.gate import Gate
 from aerobee.access.node_certificates import NodeCertificates
 from aerobee.access.nodes import NAMESERVER, OPERATOR, NodeName, NodeSigner, NodeVerifier
 from aerobee.broker.config import BrokerConfig
-from aerobee.grpc_core.tls import ClientAuth
 from aerobee.nameserver.config import NameserverConfig
+from aerobee.rpc.core.tls import ClientAuth
+from aerobee.rpc.tls_config import NodeTlsConfig, PlainText
 from aerobee.runtime.errors import AccessDenied, InvalidArgument, Unauthenticated
-from aerobee.runtime.tls_config import NodeTlsConfig, PlainText
 from aerobee.v1 import common_pb2, nameserver_pb2, replication_pb2
 from tests.access.test_gate import CLUSTER
 from tests.access.test_needs import TABLE

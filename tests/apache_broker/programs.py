@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aerobee.bench.peers.fetching import fill_folder
 from aerobee.bench.peers.rocketmq import RocketmqPrograms
-from tests.grpc_core.interop.programs import Program, build
+from tests.rpc.core.interop.programs import Program, build
 
 JARS = RocketmqPrograms()
 REMOTING = Program(

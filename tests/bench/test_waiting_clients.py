@@ -18,7 +18,7 @@ from aerobee.bench.peers.processes import anonymous_bytes
 from aerobee.bench.peers.rocketmq_idle import total_of
 from aerobee.bench.peers.run import started_on
 from aerobee.bench.peers.table import Comparison
-from aerobee.grpc_core.hpack import Decoder, Field, SharedStrings
+from aerobee.rpc.core.hpack import Decoder, Field, SharedStrings
 
 HISTOGRAM = """\
  num     #instances         #bytes  class name (module)

@@ -14,17 +14,17 @@ import pytest
 
 from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig, SessionConfig
-from aerobee.broker.store.config import FlushMode, StoreConfig
-from aerobee.broker.store.disk import Disk, RealDisk
-from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.tables.atomic_file import replace_atomically
-from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.broker.wiring import Mount, Wiring
+from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.runtime.clock import Clock, SystemClock, system_random
-from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.runtime.supervise import Lifecycle
-from aerobee.store_format.record_encode import encode_batch
-from aerobee.store_format.record_layout import HostAddress
+from aerobee.store.engine.config import FlushMode, StoreConfig
+from aerobee.store.engine.disk import Disk, RealDisk
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.engine.tables.atomic_file import replace_atomically
+from aerobee.store.engine.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
+from aerobee.store.format.record_encode import encode_batch
+from aerobee.store.format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)

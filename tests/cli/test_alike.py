@@ -20,7 +20,7 @@ from aerobee.cli.__main__ import main
 from aerobee.cli.target import Target
 from aerobee.cluster_view.nameservers import Nameservers
 from aerobee.runtime.errors import Unreachable
-from aerobee.store_format.recall_handle import RecallHandle
+from aerobee.store.format.recall_handle import RecallHandle
 from tests.support.local_up import Up, numbers, received, running, sent
 
 CLI = Path(aerobee.cli.output.__file__).parent

@@ -17,7 +17,7 @@ import pytest
 
 from aerobee.consumer_client import PushConsumer
 from aerobee.producer_client import Message, Producer
-from aerobee.store_format.recall_handle import RecallHandle
+from aerobee.store.format.recall_handle import RecallHandle
 from tests.support.local_up import (
     AEROBEE,
     PATIENCE_S,

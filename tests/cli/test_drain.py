@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from aerobee.runtime import errors, own_protocol, rpc
+from aerobee.rpc import own_protocol
+from aerobee.rpc import serving as rpc
+from aerobee.rpc.health_server import serve_health
+from aerobee.runtime import errors
 from aerobee.runtime.health import Question
-from aerobee.runtime.health_server import serve_health
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
 pytestmark = pytest.mark.slow

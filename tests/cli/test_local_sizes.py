@@ -20,7 +20,7 @@ from aerobee.cli.local_cluster.sizes import (
     note_sizes,
     sizes_of,
 )
-from aerobee.store_format.index_file import IndexGeometry
+from aerobee.store.format.index_file import IndexGeometry
 from tests.support.plain_index import PlainFile
 
 FIRST, SECOND = Replica("broker-a", 0), Replica("broker-a", 1)

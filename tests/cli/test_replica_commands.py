@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from aerobee.runtime import errors, own_protocol, rpc
+from aerobee.rpc import own_protocol
+from aerobee.rpc import serving as rpc
+from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 from aerobee.v1 import nameserver_pb2 as pb
 from tests.support.fake_cluster import BrokerAt, FakeNameserver

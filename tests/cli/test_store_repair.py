@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aerobee.broker.replication.state_file import STATE_PATH, ReplicaState
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.folder_state import lock_store
-from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.cli.__main__ import main
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.folder_state import lock_store
+from aerobee.store.engine.tables.atomic_file import replace_atomically
 from tests.support.damaged_stores import (
     CONFIG,
     body_of,

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from aerobee.cli.target import Target, target_options
-from aerobee.runtime.tls_config import TlsConfig
+from aerobee.rpc.tls_config import TlsConfig
 
 CA = TlsConfig(ca=Path("ca.crt"))
 OWN = TlsConfig(ca=Path("ca.crt"), certificate=Path("own.crt"), key=Path("own.key"))

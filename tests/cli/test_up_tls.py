@@ -20,9 +20,9 @@ from aerobee.cli.local_cluster.certificates import make_certificates
 from aerobee.cli.local_cluster.plan import EtcdTls, LocalTls
 from aerobee.client_core import AerobeeError, Message, TlsConfig
 from aerobee.producer_client import Producer, ProducerConfig
+from aerobee.rpc.health_check import check_health
+from aerobee.rpc.tls import dialled_tls
 from aerobee.runtime.clock import SystemClock
-from aerobee.runtime.health_check import check_health
-from aerobee.runtime.tls import dialled_tls
 from tests.support.local_up import Up, numbers, received, running, sent
 from tests.support.waiting import until
 

@@ -20,7 +20,7 @@ from aerobee import (
     errors,
 )
 from aerobee.client_core import ClusterConnection
-from aerobee.runtime.names import SYSTEM_GROUP_PREFIX
+from aerobee.domain.names import SYSTEM_GROUP_PREFIX
 
 
 def calls_of(part: object) -> list[Any]:

@@ -12,7 +12,9 @@ import pytest
 
 from aerobee.client_core import Audit, ClusterConnection
 from aerobee.cluster_view.channels import Channels
-from aerobee.runtime import errors, own_protocol, rpc
+from aerobee.rpc import own_protocol
+from aerobee.rpc import serving as rpc
+from aerobee.runtime import errors
 from aerobee.v1 import audit_pb2, audit_pb2_grpc
 
 if TYPE_CHECKING:

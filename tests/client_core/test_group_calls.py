@@ -10,7 +10,9 @@ import pytest
 import pytest_asyncio
 
 from aerobee.client_core import ClusterConnection, MessageQueue, Offsets
-from aerobee.runtime import errors, own_protocol, rpc
+from aerobee.rpc import own_protocol
+from aerobee.rpc import serving as rpc
+from aerobee.runtime import errors
 from aerobee.runtime.clock import SystemClock
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 

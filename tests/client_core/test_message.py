@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from aerobee.client_core.message import Message, MessageId, ReceivedMessage
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime import errors
-from aerobee.store_format.compression import CompressionKind, compress
-from aerobee.store_format.properties import decode_properties
-from aerobee.store_format.record import HostAddress, Record, encode_record
-from aerobee.store_format.record_layout import BODY_AT
-from aerobee.store_format.reserved_properties import allowed_of
+from aerobee.store.format.compression import CompressionKind, compress
+from aerobee.store.format.properties import decode_properties
+from aerobee.store.format.record import HostAddress, Record, encode_record
+from aerobee.store.format.record_layout import BODY_AT
+from aerobee.store.format.reserved_properties import allowed_of
 
 HOST = HostAddress.parse("10.0.0.5:10911")
 QUEUE = MessageQueue("orders", "broker-a", 3)

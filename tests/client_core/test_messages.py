@@ -11,10 +11,10 @@ import pytest
 from aerobee.client_core import ClusterConnection, MessageId, Messages, ReceivedMessage
 from aerobee.cluster_view.methods import SEND_STREAM
 from aerobee.runtime import errors
-from aerobee.store_format.compression import CompressionKind, compress
-from aerobee.store_format.message_id import offset_message_id
-from aerobee.store_format.properties import encode_properties
-from aerobee.store_format.record import HostAddress, encode_record
+from aerobee.store.format.compression import CompressionKind, compress
+from aerobee.store.format.message_id import offset_message_id
+from aerobee.store.format.properties import encode_properties
+from aerobee.store.format.record import HostAddress, encode_record
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.fake_cluster import BrokerAt, FakeNameserver, FakeTopic
 from tests.support.ports import free_port

@@ -10,7 +10,7 @@ import pytest
 from aerobee.client_core.message import Message
 from aerobee.client_core.schedule import SCHEDULE_BYTES_MAX, Schedule
 from aerobee.runtime.errors import MessageIllegal, PropertiesTooLarge
-from aerobee.store_format.delay_levels import DELAY_MAX_MS
+from aerobee.store.format.delay_levels import DELAY_MAX_MS
 
 NOW = 1_700_000_000_500
 

@@ -15,8 +15,8 @@ from aerobee.client_core.message import Message
 from aerobee.cluster_view.methods import LIST_SCHEDULED, PULL, RECALL_SCHEDULED
 from aerobee.producer_client import Producer, Receipt
 from aerobee.runtime import errors
-from aerobee.store_format.recall_handle import RecallHandle
-from aerobee.store_format.record import iterate_records
+from aerobee.store.format.recall_handle import RecallHandle
+from aerobee.store.format.record import iterate_records
 from aerobee.v1 import broker_pb2
 from tests.support.fake_cluster import BrokerAt, FakeNameserver, FakeTopic
 from tests.support.real_brokers import RealBroker

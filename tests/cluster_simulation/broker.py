@@ -17,8 +17,8 @@ from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.mastership import Follow, Lead, StepDown
 from aerobee.broker.replication.replica_set import ReplicaSetView
+from aerobee.domain.broker_condition import BrokerCondition
 from aerobee.nameserver.stored import ReplicaSet
-from aerobee.runtime.broker_condition import BrokerCondition
 from tests.cluster_simulation.derived import Derived
 from tests.cluster_simulation.heartbeats import Directive, Heartbeat
 from tests.cluster_simulation.kernel import Place, Process

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC
 from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC
 from aerobee.nameserver.stored import BrokerRecord, ReplicaSet
-from aerobee.store_format.delayed_records import HALF_TOPIC
-from aerobee.store_format.transaction_records import ASIDE_TOPIC, OP_TOPIC
+from aerobee.store.format.delayed_records import HALF_TOPIC
+from aerobee.store.format.transaction_records import ASIDE_TOPIC, OP_TOPIC
 from tests.cluster_simulation.log import Folder, Record
 from tests.cluster_simulation.offset_checks import OffsetChecks
 from tests.cluster_simulation.pop_checks import PopChecks

@@ -14,9 +14,9 @@ from typing import NamedTuple, Self
 from aerobee.broker.journal.records import UNKNOWN_IMAGE, ImageEnd
 from aerobee.broker.offsets.entries import Entry
 from aerobee.broker.offsets.state import OffsetJournalState, cut_mark
-from aerobee.broker.store.producers.producer_windows import ProducerWindows, WindowRow
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable, JournalMark
-from aerobee.store_format.producer_number import ProducerRun
+from aerobee.store.engine.producers.producer_windows import ProducerWindows, WindowRow
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable, JournalMark
+from aerobee.store.format.producer_number import ProducerRun
 from tests.cluster_simulation.log import JOURNAL_QUEUE, Folder, QueueId, Record
 
 TOPIC = "T"

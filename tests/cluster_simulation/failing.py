@@ -11,9 +11,9 @@ from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.merge import NO_LEASE, Change, ChangeKind
 from aerobee.broker.retries.send_backs import Failure, Sender
 from aerobee.runtime.errors import AerobeeError
-from aerobee.store_format.dead_letter_fields import retry_topic
-from aerobee.store_format.delayed_records import Delay
-from aerobee.store_format.record_view import Record
+from aerobee.store.format.dead_letter_fields import retry_topic
+from aerobee.store.format.delayed_records import Delay
+from aerobee.store.format.record_view import Record
 from tests.cluster_simulation.broker import Broker
 from tests.cluster_simulation.kernel import Place, Process
 from tests.cluster_simulation.stored_queues import EPOCH_MS

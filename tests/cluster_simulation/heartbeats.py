@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aerobee.domain.broker_condition import BrokerCondition
 from aerobee.nameserver.stored import ReplicaSet
-from aerobee.runtime.broker_condition import BrokerCondition
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 from aerobee.broker.groups.run_record import FIRST_RECORD, RunRecord
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.state_file import ReplicaState
-from aerobee.broker.store.queues.queue_set import QueueName
+from aerobee.store.engine.queues.queue_set import QueueName
 from aerobee.testing.simulated_disk import SimulatedDisk
 
 JOURNAL_QUEUE = -1

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from aerobee.broker.replication.joining import GoOn, LogState, check_ack
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.replica_set import ReplicaSetView
-from aerobee.broker.store.producers.producer_windows import ProducerName
 from aerobee.nameserver.stored import InSyncReplica
 from aerobee.runtime.errors import AerobeeError, NotEnoughReplicas, StaleEpoch
+from aerobee.store.engine.producers.producer_windows import ProducerName
 from tests.cluster_simulation.derived import TOPIC
 from tests.cluster_simulation.groups import Groups
 from tests.cluster_simulation.log import Record

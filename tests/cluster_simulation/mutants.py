@@ -14,11 +14,11 @@ from aerobee.broker.replication.joining import Cut, GoOn, LogState, Start
 from aerobee.broker.replication.master_lease import LeaseMargin, MasterLease
 from aerobee.broker.replication.master_term import InSyncSet, MasterTerm, ReplicaName
 from aerobee.broker.replication.mastership import Mastership
-from aerobee.broker.store.producers.producer_windows import ProducerName, ProducerWindows
-from aerobee.broker.store.producers.window import NEW, AlreadyStored
 from aerobee.nameserver.election import Election, LiveReplicas
 from aerobee.nameserver.stored import InSyncReplica, ReplicaSet
-from aerobee.store_format.delayed_records import TIMER_TOPIC
+from aerobee.store.engine.producers.producer_windows import ProducerName, ProducerWindows
+from aerobee.store.engine.producers.window import NEW, AlreadyStored
+from aerobee.store.format.delayed_records import TIMER_TOPIC
 from tests.cluster_simulation.pop_mutants import (
     AnswersUnwritten,
     HandsOutUnwritten,

@@ -26,14 +26,14 @@ from aerobee.broker.pop.entries import (
     decode_entry,
 )
 from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
-from aerobee.store_format.dead_letter_fields import (
+from aerobee.store.format.dead_letter_fields import (
     DEAD_LETTER_PREFIX,
     RETRY_PREFIX,
     Death,
     dead_letter_topic,
 )
-from aerobee.store_format.properties import PropertyName
-from aerobee.store_format.record_view import Record as StoredRecord
+from aerobee.store.format.properties import PropertyName
+from aerobee.store.format.record_view import Record as StoredRecord
 from tests.cluster_simulation.log import Record
 from tests.cluster_simulation.popping import ATTEMPTS_MAX, KEYS, ORDERED
 from tests.cluster_simulation.violation import Violation

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
 from aerobee.rocketmq_api.services.ports import Received, Wanted
 from aerobee.runtime.errors import AerobeeError
-from aerobee.store_format.properties import PropertyName, encode_properties
+from aerobee.store.format.properties import PropertyName, encode_properties
 from tests.cluster_simulation.broker import Broker
 from tests.cluster_simulation.kernel import Place, Process
 from tests.cluster_simulation.popping import ATTEMPTS_MAX, ERRANDS, QUEUE_COUNT

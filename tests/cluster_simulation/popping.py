@@ -27,17 +27,17 @@ from aerobee.broker.reading.egress import Egress
 from aerobee.broker.retries.policy import RetryPolicy
 from aerobee.broker.retries.send_backs import SendBacks
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.broker.store.queues.queue_set import QueueName
-from aerobee.broker.store.queues.reading import GetStatus, Located, QueueBounds, out_of_range
-from aerobee.broker.store.read_work import ReadOutcome
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.receiving.renewal import RenewalRules
 from aerobee.runtime.errors import NotMaster, NotWritable, ReplicaBehind, StoreFailed
 from aerobee.runtime.loop_turns import LoopTurns
-from aerobee.store_format.consume_queue_entry import pack_entry
-from aerobee.store_format.dead_letter_fields import retry_topic
+from aerobee.store.engine.queue_reads import QueueRead
+from aerobee.store.engine.queues.queue_set import QueueName
+from aerobee.store.engine.queues.reading import GetStatus, Located, QueueBounds, out_of_range
+from aerobee.store.engine.read_work import ReadOutcome
+from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
+from aerobee.store.format.consume_queue_entry import pack_entry
+from aerobee.store.format.dead_letter_fields import retry_topic
 from tests.cluster_simulation.log import Record
 
 if TYPE_CHECKING:

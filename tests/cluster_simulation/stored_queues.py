@@ -6,11 +6,11 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aerobee.broker.store.queues.queue_set import QueueName
-from aerobee.broker.store.queues.reading import QueueBounds
 from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC
-from aerobee.store_format.producer_number import ProducerRun
-from aerobee.store_format.record_view import Record as StoredRecord
+from aerobee.store.engine.queues.queue_set import QueueName
+from aerobee.store.engine.queues.reading import QueueBounds
+from aerobee.store.format.producer_number import ProducerRun
+from aerobee.store.format.record_view import Record as StoredRecord
 from tests.cluster_simulation.log import Record
 
 if TYPE_CHECKING:

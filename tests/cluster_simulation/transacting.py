@@ -12,26 +12,26 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from aerobee.broker.duties import Stretch
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.reading.message_lookup import KeyQuery
+from aerobee.broker.replication.duties import Stretch
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.halves import HALF_QUEUE
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.statistics import Appended
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.broker.transactions.known import KnownHalves, opened_halves
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.broker.transactions.questions import Question
 from aerobee.broker.transactions.wired import Transactions
 from aerobee.runtime.errors import NotMaster, NotWritable
 from aerobee.runtime.loop_turns import LoopTurns
-from aerobee.store_format.delayed_records import HALF_TOPIC
-from aerobee.store_format.message_content import content_digest
-from aerobee.store_format.producer_number import ProducerRun
-from aerobee.store_format.properties import PropertyName, encode_properties
-from aerobee.store_format.record_encode import body_crc
-from aerobee.store_format.transaction_records import ASIDE_TOPIC, OP_TOPIC, Outcome, half_properties
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.statistics import Appended
+from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
+from aerobee.store.format.delayed_records import HALF_TOPIC
+from aerobee.store.format.message_content import content_digest
+from aerobee.store.format.producer_number import ProducerRun
+from aerobee.store.format.properties import PropertyName, encode_properties
+from aerobee.store.format.record_encode import body_crc
+from aerobee.store.format.transaction_records import ASIDE_TOPIC, OP_TOPIC, Outcome, half_properties
 from tests.cluster_simulation.log import Record
 from tests.cluster_simulation.popping import OffsetJournal, QueueCoordinator, StoreQueues
 

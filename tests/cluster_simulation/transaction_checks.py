@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from aerobee.broker.sending.halves import HALF_QUEUE
-from aerobee.store_format.delayed_records import HALF_TOPIC
-from aerobee.store_format.record_view import Record as StoredRecord
-from aerobee.store_format.transaction_records import (
+from aerobee.store.format.delayed_records import HALF_TOPIC
+from aerobee.store.format.record_view import Record as StoredRecord
+from aerobee.store.format.transaction_records import (
     ASIDE_TOPIC,
     OP_TOPIC,
     Outcome,

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from aerobee.runtime.errors import AerobeeError, MessageNotFound
-from aerobee.store_format.transaction_records import Outcome
+from aerobee.store.format.transaction_records import Outcome
 from tests.cluster_simulation.broker import Broker
 from tests.cluster_simulation.kernel import Place, Process
 

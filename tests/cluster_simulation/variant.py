@@ -14,10 +14,10 @@ from aerobee.broker.pop.term import PopTerm
 from aerobee.broker.replication.joining import LogState, Start, where_to_start
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.mastership import Mastership
-from aerobee.broker.store.producers.producer_windows import ProducerName, ProducerWindows
-from aerobee.broker.store.producers.window import AlreadyStored
 from aerobee.nameserver.election import Election, LiveReplicas, elect
 from aerobee.nameserver.stored import ReplicaSet
+from aerobee.store.engine.producers.producer_windows import ProducerName, ProducerWindows
+from aerobee.store.engine.producers.window import AlreadyStored
 
 
 class Variant:

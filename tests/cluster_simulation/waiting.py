@@ -29,12 +29,6 @@ from aerobee.broker.reading.confirmed_records import ConfirmedRecords
 from aerobee.broker.retries.policy import RetryPolicy
 from aerobee.broker.retries.send_backs import SendBacks
 from aerobee.broker.sending.watermarks import EndWaiters
-from aerobee.broker.store.producers.producer_windows import ProducerName
-from aerobee.broker.store.queues.queue_set import QueueName
-from aerobee.broker.store.queues.reading import QueueBounds
-from aerobee.broker.store.retention.retention_ledger import Candidate
-from aerobee.broker.store.retention.retention_policy import Cause, CleanRequest
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.broker.timers.entries import TIMER_QUEUE, TimerEntry
 from aerobee.broker.timers.index import IndexLimits, open_index
 from aerobee.broker.timers.level_window import LevelWindow
@@ -45,14 +39,20 @@ from aerobee.broker.timers.term import TimerTerm, TimerTerms
 from aerobee.runtime.errors import NotMaster, NotWritable
 from aerobee.runtime.loop_turns import LoopTurns
 from aerobee.runtime.waiting import Turns
-from aerobee.store_format.batch import BatchLimits, check_batch, number_batch
-from aerobee.store_format.delay_levels import DelayLevels
-from aerobee.store_format.delayed_records import Delay, waiting_record
-from aerobee.store_format.producer_number import ProducerRun
-from aerobee.store_format.record_encode import encode_record
-from aerobee.store_format.record_layout import HostAddress
-from aerobee.store_format.record_view import Record as StoredRecord
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.engine.producers.producer_windows import ProducerName
+from aerobee.store.engine.queues.queue_set import QueueName
+from aerobee.store.engine.queues.reading import QueueBounds
+from aerobee.store.engine.retention.retention_ledger import Candidate
+from aerobee.store.engine.retention.retention_policy import Cause, CleanRequest
+from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
+from aerobee.store.format.batch import BatchLimits, check_batch, number_batch
+from aerobee.store.format.delay_levels import DelayLevels
+from aerobee.store.format.delayed_records import Delay, waiting_record
+from aerobee.store.format.producer_number import ProducerRun
+from aerobee.store.format.record_encode import encode_record
+from aerobee.store.format.record_layout import HostAddress
+from aerobee.store.format.record_view import Record as StoredRecord
+from aerobee.store.format.tags import TagsCodes
 from tests.cluster_simulation.log import Record
 from tests.cluster_simulation.popping import SimulatedPopping
 from tests.cluster_simulation.process_loop import ProcessLoop

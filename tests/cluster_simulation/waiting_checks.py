@@ -16,11 +16,11 @@ from aerobee.broker.timers.entries import (
     IntentKind,
     decode_entry,
 )
-from aerobee.store_format.dead_letter_fields import DEAD_LETTER_PREFIX
-from aerobee.store_format.delayed_records import TIMER_TOPIC, timer_due_ms
-from aerobee.store_format.producer_number import BROKER_PRODUCER_IDS, SEQUENCE_BITS, ProducerRun
-from aerobee.store_format.record_view import Record as StoredRecord
-from aerobee.store_format.tags import SCHEDULE_TOPIC
+from aerobee.store.format.dead_letter_fields import DEAD_LETTER_PREFIX
+from aerobee.store.format.delayed_records import TIMER_TOPIC, timer_due_ms
+from aerobee.store.format.producer_number import BROKER_PRODUCER_IDS, SEQUENCE_BITS, ProducerRun
+from aerobee.store.format.record_view import Record as StoredRecord
+from aerobee.store.format.tags import SCHEDULE_TOPIC
 from tests.cluster_simulation.log import Record
 from tests.cluster_simulation.violation import Violation
 from tests.cluster_simulation.waiting import LEVELS

@@ -20,9 +20,9 @@ import pytest_asyncio
 from aerobee.cluster_view.channels import Channels, ServerStream, Stream
 from aerobee.cluster_view.methods import QUERY_ROUTE, SEND_STREAM, WATCH_ROUTES
 from aerobee.cluster_view.own_process import UsedAfterFork
+from aerobee.rpc.client_channel import BACKOFF_MAX_S
+from aerobee.rpc.grpc_config import ENGINE_VARIABLE, Engine
 from aerobee.runtime import errors
-from aerobee.runtime.client_channel import BACKOFF_MAX_S
-from aerobee.runtime.grpc_config import ENGINE_VARIABLE, Engine
 from aerobee.v1 import broker_pb2, nameserver_pb2
 from tests.support.channel_peer import QUESTION, WATCH, Peer, peer_here, start_peer
 from tests.support.silent_peer import silent_peer
@@ -464,7 +464,7 @@ async def test_a_stream_to_a_server_that_stands_still_ends_by_itself() -> None:
 async def test_a_server_that_stops_answers_what_it_has_taken_while_its_successor_is_called(
     channels: Channels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aerobee.runtime.grpcio_channel.RENEW_AFTER_S", 0.0)
+    monkeypatch.setattr("aerobee.rpc.grpcio_channel.RENEW_AFTER_S", 0.0)
     old, new = Peer(1), Peer(2)
     address = f"127.0.0.1:{await old.server.start('127.0.0.1:0')}"
     stream = channels.open_server_stream(address, WATCH_ROUTES, WATCH)

@@ -11,9 +11,9 @@ import pytest
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import QUERY_ROUTE
 from aerobee.cluster_view.nameservers import Nameservers
+from aerobee.rpc.grpc_config import Engine
 from aerobee.runtime import errors
 from aerobee.runtime.clock import SystemClock
-from aerobee.runtime.grpc_config import Engine
 from tests.support.channel_peer import QUESTION, Peer
 from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE_S, until

@@ -17,7 +17,7 @@ from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.push_queue import PushQueue
 from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.runtime.clock import Clock, ManualClock, SystemClock
-from aerobee.store_format.record import HostAddress, encode_record
+from aerobee.store.format.record import HostAddress, encode_record
 from tests.support.waiting import until
 
 

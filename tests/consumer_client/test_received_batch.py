@@ -14,8 +14,8 @@ from aerobee.consumer_client import PullConsumer, ReceivedBatch
 from aerobee.consumer_client.filters import compared_tags
 from aerobee.consumer_client.received_batch import decode_entries
 from aerobee.runtime import errors
-from aerobee.store_format.record import HostAddress, encode_record
-from aerobee.store_format.record_layout import BODY_AT
+from aerobee.store.format.record import HostAddress, encode_record
+from aerobee.store.format.record_layout import BODY_AT
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 IPV4 = HostAddress(b"\x7f\x00\x00\x01", 1)

@@ -21,7 +21,7 @@ from aerobee.consumer_client import (
     ReceivedMessage,
     StartFrom,
 )
-from aerobee.store_format.dead_letter_fields import read_dead_letter
+from aerobee.store.format.dead_letter_fields import read_dead_letter
 from aerobee.v1 import broker_pb2
 from tests.support.real_brokers import BrokerProcess, RealBroker, RealCluster, RouteServer
 from tests.support.waiting import until

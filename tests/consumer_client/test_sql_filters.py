@@ -19,7 +19,7 @@ from aerobee.consumer_client import (
     sql,
 )
 from aerobee.runtime.errors import FilterIllegal
-from aerobee.store_format.dead_letter_fields import dead_letter_topic
+from aerobee.store.format.dead_letter_fields import dead_letter_topic
 from tests.support.broker_hand import BrokerHand
 from tests.support.own_topic import OwnTopic
 from tests.support.real_brokers import RealBroker, RealCluster, RouteServer

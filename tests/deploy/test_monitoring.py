@@ -15,7 +15,7 @@ import pytest
 import yaml
 from grpc_health.v1 import health_pb2
 
-from aerobee.broker.observe.stats import OWN_REFUSALS
+from aerobee.broker.counters import OWN_REFUSALS
 from aerobee.offset_audit.outputs import prometheus
 from aerobee.runtime.metrics.rpc_latencies import snake_case
 from tests.docs.operations.machines import etcd_programs

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.store_format.transaction_records import ASIDE_TOPIC, OP_TOPIC, TRANSACTIONS_GROUP
+from aerobee.store.format.transaction_records import ASIDE_TOPIC, OP_TOPIC, TRANSACTIONS_GROUP
 from tests.docs.test_examples import PATIENCE_S, ROOT, Block, Cluster, blocks_of
 from tests.support.apache_start import apache_problems
 from tests.support.plain_folder import Sizes, folder_problems

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from aerobee.store_format.dead_letter_fields import dead_letter_topic, retry_topic
-from aerobee.store_format.record import MAGIC_BLANK, Record
+from aerobee.store.format.dead_letter_fields import dead_letter_topic, retry_topic
+from aerobee.store.format.record import MAGIC_BLANK, Record
 from tests.failover.checker import Failed, Stored
 from tests.failover.history import Place, read_body
 

@@ -23,8 +23,8 @@ from aerobee.cluster_view.methods import (
     GET_STATS,
     HAND_OVER,
 )
+from aerobee.rpc.health_check import check_health
 from aerobee.runtime import errors
-from aerobee.runtime.health_check import check_health
 from aerobee.v1 import broker_pb2, nameserver_pb2
 from tests.failover.network import HOST, Network
 from tests.failover.processes import Process

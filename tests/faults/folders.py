@@ -7,17 +7,18 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aerobee.broker.replication.opening import OpenedFolder, open_folder
-from aerobee.broker.store.disk import Disk, RealDisk
-from aerobee.broker.store.tables.atomic_file import replace_atomically
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.broker.opened import OpenedFolder
+from aerobee.broker.opening import open_folder
+from aerobee.runtime.clock import Clock, ManualClock
+from aerobee.store.engine.disk import Disk, RealDisk
+from aerobee.store.engine.tables.atomic_file import replace_atomically
+from aerobee.store.engine.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
     SubscriptionGroupConfig,
     TopicConfig,
 )
-from aerobee.runtime.clock import Clock, ManualClock
 from tests.support.stores import SMALL, batch_of, check_agreement, flush, read_queue
 
 CONFIG = replace(SMALL, checkpoint_interval_ms=1_000)

@@ -8,8 +8,8 @@ from typing import Any
 
 import grpc
 
+from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime.errors import AerobeeError
-from aerobee.runtime.own_protocol import error_from_code
 from aerobee.v1 import broker_pb2
 from tests.faults.serving import Client
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from aerobee.consumer_client import ConsumerConfig, PushConsumer, StartFrom
 from aerobee.producer_client import Message, Producer, ProducerConfig
+from aerobee.rpc.health_check import check_health
 from aerobee.runtime import errors
-from aerobee.runtime.health_check import check_health
 from tests.failover.processes import Process
 from tests.support.etcd import SHORT_ELECTIONS, etcd_command
 from tests.support.ports import free_port

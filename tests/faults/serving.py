@@ -17,14 +17,14 @@ from typing import Any, Self
 
 import grpc
 
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.tables.atomic_file import replace_atomically
-from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.cli.local_cluster.child import spawn_tied
+from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.runtime.errors import AerobeeError
-from aerobee.runtime.grpcio_channel import build_channel
-from aerobee.store_format.record import HostAddress, Record, iterate_records
-from aerobee.store_format.record_encode import encode_batch
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.tables.atomic_file import replace_atomically
+from aerobee.store.engine.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
+from aerobee.store.format.record import HostAddress, Record, iterate_records
+from aerobee.store.format.record_encode import encode_batch
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 from tests.support.stub_errors import error_from_rpc
 from tests.support.waiting import until

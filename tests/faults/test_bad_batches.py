@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime import errors
-from aerobee.runtime.own_protocol import error_from_code
-from aerobee.store_format.record import HostAddress
-from aerobee.store_format.record_encode import encode_record
-from aerobee.store_format.record_layout import SYS_FLAG_AT
+from aerobee.store.format.record import HostAddress
+from aerobee.store.format.record_encode import encode_record
+from aerobee.store.format.record_layout import SYS_FLAG_AT
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.faults.refused import Refused
 from tests.faults.serving import MIB, Client, batch_of

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import grpc
 import pytest
 
+from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime import errors
-from aerobee.runtime.own_protocol import error_from_code
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.faults.refused import INVALID, NOT_FOUND, Refused
 from tests.faults.serving import MIB, Client, refusal

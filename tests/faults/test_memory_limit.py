@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.grpc_core import frames
-from aerobee.runtime.memory_budget import (
+from aerobee.rpc.core import frames
+from aerobee.rpc.memory_budget import (
     BROKER_MEMORY,
     MIB,
     NAMESERVER_MEMORY,

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.groups.run_record import RunRecord
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.broker.store.queues.reading import GetStatus
-from aerobee.broker.store.read_work import ReadWork
 from aerobee.runtime.errors import AerobeeError, InvalidArgument
-from aerobee.store_format.checkpoint import Checkpoint
-from aerobee.store_format.record import MAGIC_BLANK, iterate_records
-from aerobee.store_format.record_layout import BODY_AT, RecordCorrupt
-from aerobee.store_repair.verify import verify_store
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.queue_reads import QueueRead
+from aerobee.store.engine.queues.reading import GetStatus
+from aerobee.store.engine.read_work import ReadWork
+from aerobee.store.format.checkpoint import Checkpoint
+from aerobee.store.format.record import MAGIC_BLANK, iterate_records
+from aerobee.store.format.record_layout import BODY_AT, RecordCorrupt
+from aerobee.store.repair.verify import verify_store
 from tests.faults.folders import (
     CONFIG,
     MESSAGES,

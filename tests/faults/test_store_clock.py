@@ -12,10 +12,10 @@ import pytest
 
 from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig, SessionConfig
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queues.time_search import Boundary
 from aerobee.runtime.clock import ManualClock, SystemClock, system_random
 from aerobee.runtime.supervise import Lifecycle
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.queues.time_search import Boundary
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.faults.members import Member
 from tests.faults.serving import Client, write_topics

@@ -15,11 +15,11 @@ import pytest
 
 from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig, SessionConfig
-from aerobee.broker.store.config import FlushMode
-from aerobee.broker.store.disk import Disk, RealDisk
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.errors import StoreFailed
 from aerobee.runtime.supervise import Lifecycle
+from aerobee.store.engine.config import FlushMode
+from aerobee.store.engine.disk import Disk, RealDisk
 from aerobee.v1 import common_pb2
 from tests.faults.serving import Client, batch_of, write_topics
 from tests.support.fault_disk import FaultDisk

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.store.config import StoreConfig, consume_queue_entries
-from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.store_format.timer_checkpoint import TimerCheckpoint
-from aerobee.store_format.timer_files import timers_in_wheel
-from aerobee.store_format.timer_recovery import recover_timer
-from aerobee.store_format.timer_wheel import decode_wheel
+from aerobee.store.engine.config import StoreConfig, consume_queue_entries
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.format.timer_checkpoint import TimerCheckpoint
+from aerobee.store.format.timer_files import timers_in_wheel
+from aerobee.store.format.timer_recovery import recover_timer
+from aerobee.store.format.timer_wheel import decode_wheel
 from tests.broker.conftest import RunningBroker, running_broker
 from tests.support.delayed import SetClock, delivered, settled
 from tests.support.plain_store import PlainStore

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.errors import StoreDamaged
 from aerobee.cli.__main__ import main
 from aerobee.cli.store.dump_document import describe_message, dump_store
 from aerobee.cli.store.folder import index_geometry_on_disk, store_options
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.store_format.batch_consume_queue_entry import BatchEntry
-from aerobee.store_format.property_crc import reserve_property_crc, write_property_crc
-from aerobee.store_format.record import HostAddress, Record, encode_record
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.errors import StoreDamaged
+from aerobee.store.format.batch_consume_queue_entry import BatchEntry
+from aerobee.store.format.property_crc import reserve_property_crc, write_property_crc
+from aerobee.store.format.record import HostAddress, Record, encode_record
 from tests.support.documents import without_answers
 
 Extract = Callable[[str], Any]

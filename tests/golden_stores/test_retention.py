@@ -10,7 +10,7 @@ import pytest
 
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import CLEAN_STORE
-from aerobee.store_format.json_config import parse_object
+from aerobee.store.format.json_config import parse_object
 from aerobee.v1 import broker_pb2
 from tests.golden_stores.conftest import GoldenStore
 from tests.golden_stores.test_takeover_by_broker import Takeover

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.store.config import StoreConfig, consume_queue_entries
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.cli.store.dump_document import DumpRequest, dump_store
 from aerobee.cli.store.questions import GivenQuestions
 from aerobee.runtime.clock import ManualClock
-from aerobee.store_format.batch import BatchLimits, check_batch
-from aerobee.store_format.checked_batch import CheckedBatch
-from aerobee.store_format.properties import encode_properties
-from aerobee.store_format.record import HostAddress, encode_batch
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.engine.config import StoreConfig, consume_queue_entries
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.format.batch import BatchLimits, check_batch
+from aerobee.store.format.checked_batch import CheckedBatch
+from aerobee.store.format.properties import encode_properties
+from aerobee.store.format.record import HostAddress, encode_batch
+from aerobee.store.format.tags import TagsCodes
 from tests.support.apache_start import apache_problems
 from tests.support.documents import without_answers
 from tests.support.plain_folder import Sizes, folder_problems

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.store.config import consume_queue_entries
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.tables.atomic_file import read_with_backup, replace_atomically
-from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import RESET_OFFSETS, SEND_STREAM
-from aerobee.store_format.delayed_records import TIMER_TOPIC
-from aerobee.store_format.json_config import parse_object
-from aerobee.store_format.properties import encode_properties
-from aerobee.store_format.record import HostAddress, encode_batch
-from aerobee.store_format.tags import SCHEDULE_TOPIC
-from aerobee.store_format.transaction_records import ASIDE_TOPIC
+from aerobee.store.engine.config import consume_queue_entries
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.tables.atomic_file import read_with_backup, replace_atomically
+from aerobee.store.engine.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
+from aerobee.store.format.delayed_records import TIMER_TOPIC
+from aerobee.store.format.json_config import parse_object
+from aerobee.store.format.properties import encode_properties
+from aerobee.store.format.record import HostAddress, encode_batch
+from aerobee.store.format.tags import SCHEDULE_TOPIC
+from aerobee.store.format.transaction_records import ASIDE_TOPIC
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.apache_start import apache_problems
 from tests.support.plain_folder import folder_problems

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.store.config import StoreConfig, consume_queue_entries
-from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.transactions.pending import PendingHalves, TransactionName
-from aerobee.store_format.delayed_records import HALF_TOPIC
-from aerobee.store_format.json_config import parse_object
-from aerobee.store_format.record import Record
-from aerobee.store_format.transaction_records import (
+from aerobee.store.engine.config import StoreConfig, consume_queue_entries
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.format.delayed_records import HALF_TOPIC
+from aerobee.store.format.json_config import parse_object
+from aerobee.store.format.record import Record
+from aerobee.store.format.transaction_records import (
     OP_TOPIC,
     TRANSACTIONS_GROUP,
     half_of,

@@ -12,8 +12,8 @@ import yaml
 
 from aerobee.access.config import AccessConfig
 from aerobee.broker.config import BrokerConfig
+from aerobee.rpc.tls_config import NodeTlsConfig
 from aerobee.runtime.config import load_config
-from aerobee.runtime.tls_config import NodeTlsConfig
 from tests.kubernetes.conftest import Overlay
 from tests.kubernetes.manifests import EXAMPLE_ZONE, Manifests
 from tests.kubernetes.policy import availability, serving

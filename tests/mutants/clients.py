@@ -42,7 +42,7 @@ CLIENTS: Final = (
         old="            receipt.stored_count = stored_count\n",
         new="",
         tests=(
-            "tests/broker/test_resent_batches.py"
+            "tests/broker/sending/test_resent_batches.py"
             "::test_what_a_crash_left_of_a_batch_is_told_and_the_rest_is_stored_once",
         ),
     ),
@@ -53,7 +53,7 @@ CLIENTS: Final = (
         old="        if stored_count < count:\n",
         new="        receipt.wait_end = 0\n        if stored_count < count:\n",
         tests=(
-            "tests/broker/test_resent_batches.py"
+            "tests/broker/sending/test_resent_batches.py"
             "::test_under_synchronous_flush_a_repetition_waits_like_the_first",
         ),
     ),
@@ -64,7 +64,7 @@ CLIENTS: Final = (
         old="physical_offset += len(run.records[index])",
         new="physical_offset += len(run.records[0])",
         tests=(
-            "tests/broker/test_sending.py"
+            "tests/broker/sending/test_sending.py"
             "::test_batches_of_a_frame_are_answered_in_their_order_with_gapless_offsets",
         ),
     ),
@@ -74,7 +74,7 @@ CLIENTS: Final = (
         file="broker/aerobee/broker/sending/append.py",
         old="        self._guard.check_may_act()\n",
         new="",
-        tests=("tests/broker/test_own_writes.py::test_a_slave_writes_nothing",),
+        tests=("tests/broker/sending/test_own_writes.py::test_a_slave_writes_nothing",),
     ),
     Mutant(
         name="reserve-for-every-own-record",
@@ -83,7 +83,7 @@ CLIENTS: Final = (
         old="reserve=reserve, ends_topic",
         new="reserve=True, ends_topic",
         tests=(
-            "tests/broker/test_own_writes.py"
+            "tests/broker/sending/test_own_writes.py"
             "::test_only_what_asks_for_the_reserve_gets_the_last_space",
         ),
     ),
@@ -96,7 +96,7 @@ CLIENTS: Final = (
         "            raise\n"
         "        # What",
         new="        except StoreFailed:\n            raise\n        # What",
-        tests=("tests/broker/test_own_writes.py::test_a_failed_store_ends_the_broker",),
+        tests=("tests/broker/sending/test_own_writes.py::test_a_failed_store_ends_the_broker",),
     ),
     Mutant(
         name="counted-before-it-is-safe",
@@ -105,7 +105,7 @@ CLIENTS: Final = (
         old="while pending and pending[0].end <= end:",
         new="while pending:",
         tests=(
-            "tests/broker/test_roles_durability.py::test_a_batch_counts_when_it_is_acknowledged",
+            "tests/broker/replication/test_roles_durability.py::test_a_batch_counts_when_it_is_acknowledged",
         ),
     ),
     Mutant(
@@ -115,7 +115,7 @@ CLIENTS: Final = (
         old="        self._batches.give_up()\n",
         new="",
         tests=(
-            "tests/broker/test_roles_durability.py"
+            "tests/broker/replication/test_roles_durability.py"
             "::test_who_waits_when_the_term_ends_is_told_that_the_outcome_is_open",
         ),
     ),
@@ -161,7 +161,7 @@ CLIENTS: Final = (
         old="self._resent(batch, (checked.topic, queue_id), producer_id, sequence)",
         new="self._resent(batch, (topic, batch.queue_id), producer_id, sequence)",
         tests=(
-            "tests/broker/test_resent_batches.py"
+            "tests/broker/sending/test_resent_batches.py"
             "::test_where_a_batch_waits_its_numbers_are_apart_from_those_of_its_queue",
         ),
     ),
@@ -172,7 +172,7 @@ CLIENTS: Final = (
         old="delay.level or waits_if_past or delay.deliver_ms > now_ms",
         new="delay.level or delay.deliver_ms > now_ms",
         tests=(
-            "tests/broker/test_resent_batches.py"
+            "tests/broker/sending/test_resent_batches.py"
             "::test_a_delayed_batch_that_comes_again_when_its_time_is_past_is_found_where_it_waits",
         ),
     ),
@@ -191,11 +191,11 @@ CLIENTS: Final = (
     Mutant(
         name="broker-stands-still-without-credit",
         breaks="a queue whose credit was used up exactly is never read again",
-        file="broker/aerobee/broker/edge/own/pull_session.py",
+        file="broker/aerobee/broker/reading/pull_session.py",
         old="was_without = handle.credit <= 0",
         new="was_without = handle.credit < 0",
         tests=(
-            "tests/broker/test_pull_session.py"
+            "tests/broker/reading/test_pull_session.py"
             "::test_whatever_happens_no_handle_is_left_where_nobody_takes_it",
         ),
     ),

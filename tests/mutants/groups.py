@@ -18,7 +18,7 @@ GROUPS: Final = (
         old="self._log.when_confirmed(end, lambda reached: self._on_confirmed(batch, end, reached)",
         new="self._loop.call_soon(self._on_confirmed, batch, end, True",
         tests=(
-            "tests/broker/test_offset_journal.py"
+            "tests/broker/journal/test_offset_journal.py"
             "::test_a_commit_counts_when_its_record_is_confirmed_and_not_before",
         ),
     ),
@@ -28,7 +28,9 @@ GROUPS: Final = (
         file="broker/aerobee/broker/journal/writer.py",
         old="self._term.dropped(self.waiting())",
         new="self._term.dropped(())",
-        tests=("tests/broker/test_offset_journal.py::test_what_the_log_refuses_leaves_no_trace",),
+        tests=(
+            "tests/broker/journal/test_offset_journal.py::test_what_the_log_refuses_leaves_no_trace",
+        ),
     ),
     Mutant(
         name="commit-moves-back",
@@ -36,7 +38,9 @@ GROUPS: Final = (
         file=f"{_OFFSETS}/merge.py",
         old="return Standing(max(offset, standing.offset),",
         new="return Standing(offset,",
-        tests=("tests/broker/test_offset_merge.py::test_without_a_reset_no_offset_moves_back",),
+        tests=(
+            "tests/broker/offsets/test_offset_merge.py::test_without_a_reset_no_offset_moves_back",
+        ),
     ),
     Mutant(
         name="reset-fences-nobody",
@@ -45,7 +49,7 @@ GROUPS: Final = (
         old="fence = lease_epoch + 1 if",
         new="fence = lease_epoch if",
         tests=(
-            "tests/broker/test_offset_merge.py"
+            "tests/broker/offsets/test_offset_merge.py"
             "::test_a_member_that_lost_its_queue_by_a_reset_moves_nothing_any_more",
         ),
     ),
@@ -56,7 +60,7 @@ GROUPS: Final = (
         old="Change(ChangeKind.RESET, offset, granted), is_durable=True)",
         new="Change(ChangeKind.RESET, offset, granted), is_durable=False)",
         tests=(
-            "tests/broker/test_offsets.py"
+            "tests/broker/offsets/test_offsets.py"
             "::test_the_first_commit_and_a_reset_are_on_disk_before_they_are_acknowledged",
         ),
     ),
@@ -67,7 +71,7 @@ GROUPS: Final = (
         old="client_id, is_durable=standing is None)",
         new="client_id, is_durable=False)",
         tests=(
-            "tests/broker/test_offsets.py"
+            "tests/broker/offsets/test_offsets.py"
             "::test_the_first_commit_and_a_reset_are_on_disk_before_they_are_acknowledged",
         ),
     ),
@@ -79,7 +83,7 @@ GROUPS: Final = (
         old="return held is not None and held.epoch == epoch",
         new="return held is not None and held.epoch >= epoch",
         tests=(
-            "tests/broker/test_membership.py"
+            "tests/broker/groups/test_membership.py"
             "::test_a_queue_passes_to_the_next_member_with_the_last_committed_offset",
         ),
     ),
@@ -90,7 +94,7 @@ GROUPS: Final = (
         old="if block is None or block[0] != client_id:",
         new="if block is None:",
         tests=(
-            "tests/broker/test_queue_leases.py"
+            "tests/broker/groups/test_queue_leases.py"
             "::test_nobody_elses_asking_or_giving_back_shows_that_the_former_holder_has_heard",
         ),
     ),
@@ -101,7 +105,7 @@ GROUPS: Final = (
         old="self.leases.revoke(key, member.deadline_s)",
         new="self.leases.revoke(key, member.last_heartbeat_s)",
         tests=(
-            "tests/broker/test_group_coordinator.py"
+            "tests/broker/groups/test_group_coordinator.py"
             "::test_a_queue_that_was_taken_waits_until_its_holders_session_could_have_ended",
         ),
     ),
@@ -112,7 +116,7 @@ GROUPS: Final = (
         old="if self._is_popped(key):\n            self._on",
         new="if False:\n            self._on",
         tests=(
-            "tests/broker/test_ownership.py::test_a_member_gets_no_lease_on_a_queue_that_pop_has",
+            "tests/broker/groups/test_ownership.py::test_a_member_gets_no_lease_on_a_queue_that_pop_has",
         ),
     ),
     Mutant(
@@ -122,7 +126,7 @@ GROUPS: Final = (
         old="block_ends_s = [until_s for _, until_s in self._blocks.values()]",
         new="block_ends_s = list[float]()",
         tests=(
-            "tests/broker/test_run_record.py"
+            "tests/broker/groups/test_run_record.py"
             "::test_a_stop_while_a_former_holder_may_still_work_does_not_count_as_clean",
         ),
     ),
@@ -133,7 +137,7 @@ GROUPS: Final = (
         old="            block_ends_s.append(self._grace_end_s)",
         new="            pass",
         tests=(
-            "tests/broker/test_run_record.py"
+            "tests/broker/groups/test_run_record.py"
             "::test_a_planned_end_within_the_grace_leaves_the_rest_of_it_to_the_next_run",
         ),
     ),
@@ -144,7 +148,7 @@ GROUPS: Final = (
         old="if self._is_recorded and timeout_ms <= self._record.session_timeout_max_ms:",
         new="if self._is_recorded:",
         tests=(
-            "tests/broker/test_run_record.py"
+            "tests/broker/groups/test_run_record.py"
             "::test_a_longer_session_is_on_disk_before_it_is_granted",
         ),
     ),
@@ -155,7 +159,7 @@ GROUPS: Final = (
         old="if self._is_recorded or not self._was_clean:",
         new="if False:",
         tests=(
-            "tests/broker/test_offset_journal_leases.py"
+            "tests/broker/journal/test_offset_journal_leases.py"
             "::test_after_a_clean_end_the_next_master_takes_members_and_leases_over",
         ),
     ),
@@ -174,13 +178,13 @@ GROUPS: Final = (
     Mutant(
         name="left-round-goes-on",
         breaks="a master that hands over redelivers on in a term that it has left",
-        file="broker/aerobee/broker/duties.py",
+        file="broker/aerobee/broker/replication/duties.py",
         old="if stretch is None or stretch is not self.stretch:",
         new="if stretch is None:",
         tests=(
-            "tests/broker/test_left_terms.py"
+            "tests/broker/replication/test_left_terms.py"
             "::test_a_break_in_a_hand_over_loses_and_repeats_no_message_that_apache_handed_out",
-            "tests/broker/test_left_terms.py"
+            "tests/broker/replication/test_left_terms.py"
             "::test_a_break_in_a_hand_over_ends_each_transaction_once",
         ),
     ),
@@ -191,7 +195,7 @@ GROUPS: Final = (
         old="if place[0] != queue or place[1] >= done",
         new="if False",
         tests=(
-            "tests/broker/test_left_terms.py"
+            "tests/broker/replication/test_left_terms.py"
             "::test_a_break_in_a_hand_over_loses_and_repeats_no_message_that_apache_handed_out",
         ),
     ),
@@ -199,22 +203,22 @@ GROUPS: Final = (
     Mutant(
         name="changed-table-believed",
         breaks="a group begins again because something else took it out of the table of offsets",
-        file="broker/aerobee/broker/replication/opening.py",
+        file="broker/aerobee/broker/opening.py",
         old="if not offsets.is_as_written:",
         new="if False:",
         tests=(
-            "tests/broker/test_doubted_offsets.py"
+            "tests/broker/offsets/test_doubted_offsets.py"
             "::test_what_a_table_lacks_is_taken_from_the_journal",
         ),
     ),
     Mutant(
         name="fences-of-a-changed-table",
         breaks="an offset that was lowered in the table stays so although the journal has more",
-        file="broker/aerobee/broker/store/tables/consumer_offset_table.py",
+        file="store/aerobee/store/engine/tables/consumer_offset_table.py",
         old="        self._epochs.clear()\n",
         new="",
         tests=(
-            "tests/broker/test_doubted_offsets.py"
+            "tests/broker/offsets/test_doubted_offsets.py"
             "::test_the_journal_makes_any_table_right_whose_offsets_were_lowered",
         ),
     ),
@@ -225,7 +229,7 @@ GROUPS: Final = (
         old="if entry.group is not None and entry.topic is None and self._doubted is None:",
         new="if entry.group is not None and entry.topic is None:",
         tests=(
-            "tests/broker/test_doubted_offsets.py"
+            "tests/broker/offsets/test_doubted_offsets.py"
             "::test_reading_the_journal_again_deletes_no_settings_of_a_group_that_was_made_again",
         ),
     ),

@@ -18,7 +18,7 @@ REPLICATION: Final = (
         old="            if now_s - self._duplicate_since_s >= self._duplicate_wait_s():\n",
         new="            if self._registered_once:\n",
         tests=(
-            "tests/broker/test_registration.py"
+            "tests/broker/cluster/test_registration.py"
             "::test_a_registered_broker_outlasts_a_registration_that_a_restored_etcd_brings_back",
         ),
     ),
@@ -30,7 +30,7 @@ REPLICATION: Final = (
         old="own_end = store.flushed_end if self._is_sync_flush else store.appended_end",
         new="own_end = store.appended_end",
         tests=(
-            "tests/broker/test_roles_durability.py"
+            "tests/broker/replication/test_roles_durability.py"
             "::test_disk_and_replicas_go_in_parallel_and_both_must_have_it",
         ),
     ),
@@ -40,7 +40,7 @@ REPLICATION: Final = (
         file=f"{_REPLICATION}/master_term.py",
         old="end = min(end, progress.acknowledged_end",
         new="end = max(end, progress.acknowledged_end",
-        tests=("tests/broker/test_replication_decisions.py::TestTerm",),
+        tests=("tests/broker/replication/test_replication_decisions.py::TestTerm",),
     ),
     Mutant(
         name="confirmed-without-the-absent",
@@ -48,7 +48,7 @@ REPLICATION: Final = (
         file=f"{_REPLICATION}/master_term.py",
         old="if progress and known else 0)",
         new="if progress and known else end)",
-        tests=("tests/broker/test_replication_decisions.py::TestTerm",),
+        tests=("tests/broker/replication/test_replication_decisions.py::TestTerm",),
     ),
     Mutant(
         name="slave-acknowledges-before-its-disk",
@@ -57,30 +57,30 @@ REPLICATION: Final = (
         old="stored_end = flushed_end if self._limits.flush_is_sync else store.appended_end",
         new="stored_end = store.appended_end",
         tests=(
-            "tests/broker/test_replication_stream.py"
+            "tests/broker/replication/test_replication_stream.py"
             "::test_under_sync_flush_only_what_is_flushed_is_acknowledged",
         ),
     ),
     Mutant(
         name="slave-wakes-no-reader",
         breaks="a consumer that waits at a slave gets a message only when its wait is over",
-        file="broker/aerobee/broker/store/dispatcher.py",
+        file="store/aerobee/store/engine/dispatcher.py",
         old="self._queues.append(queue, entries, len(ends), int(ends[-1]))\n"
         "            grown[queue.topic, queue.queue_id] = None\n",
         new="self._queues.append(queue, entries, len(ends), int(ends[-1]))\n",
         tests=(
-            "tests/broker/store/test_replicated_appends.py"
+            "tests/store/engine/test_replicated_appends.py"
             "::test_readers_at_a_slave_hear_which_queues_grew_once_it_is_confirmed",
         ),
     ),
     Mutant(
         name="growth-told-to-nobody",
         breaks="a consumer that waits gets a message only when its wait is over",
-        file="broker/aerobee/broker/store/dispatcher.py",
+        file="store/aerobee/store/engine/dispatcher.py",
         old="                told(grown)\n",
         new="                told({})\n",
         tests=(
-            "tests/broker/test_slave_reads.py"
+            "tests/broker/reading/test_slave_reads.py"
             "::test_a_reader_that_waits_at_a_slave_gets_what_its_master_confirms_at_once",
         ),
     ),
@@ -92,7 +92,7 @@ REPLICATION: Final = (
         old="if has_confirmed and is_recent and progress.has_history:",
         new="if has_confirmed and is_recent:",
         tests=(
-            "tests/broker/test_replication_decisions.py"
+            "tests/broker/replication/test_replication_decisions.py"
             "::test_a_newcomer_is_in_sync_only_once_it_has_stored_the_masters_history",
         ),
     ),
@@ -103,7 +103,7 @@ REPLICATION: Final = (
         old="if has_confirmed and is_recent and progress.has_history:",
         new="if is_recent and progress.has_history:",
         tests=(
-            "tests/broker/test_replication_decisions.py"
+            "tests/broker/replication/test_replication_decisions.py"
             "::test_a_newcomer_is_in_sync_only_once_it_has_all_that_is_confirmed",
         ),
     ),
@@ -116,7 +116,7 @@ REPLICATION: Final = (
         "                now_s - self.caught_up_s(name) <= self.policy.in_sync_lag_s\n"
         "            )",
         tests=(
-            "tests/broker/test_roles_manager.py"
+            "tests/broker/replication/test_roles_manager.py"
             "::test_a_replica_that_has_caught_up_joins_the_set_and_a_silent_one_leaves_it",
         ),
     ),
@@ -128,7 +128,7 @@ REPLICATION: Final = (
         old="        if epoch < term.epoch:\n",
         new="        if epoch < 0:\n",
         tests=(
-            "tests/broker/test_roles_manager.py"
+            "tests/broker/replication/test_roles_manager.py"
             "::test_a_replica_that_is_still_under_an_earlier_epoch_does_not_join",
         ),
     ),
@@ -139,7 +139,7 @@ REPLICATION: Final = (
         old="return min(history.part_end(index, log_end), other.part_end(match, other_end))",
         new="return history.part_end(index, log_end)",
         tests=(
-            "tests/broker/test_replication_decisions.py"
+            "tests/broker/replication/test_replication_decisions.py"
             "::test_two_logs_are_equal_up_to_their_common_end",
         ),
     ),
@@ -151,7 +151,7 @@ REPLICATION: Final = (
         old="self.end_s = max(self.end_s, self._sent[0][1]",
         new="self.end_s = max(self.end_s, self._sent[-1][1]",
         tests=(
-            "tests/broker/test_roles_mastership.py"
+            "tests/broker/replication/test_roles_mastership.py"
             "::test_a_renewal_says_nothing_of_heartbeats_that_were_sent_after_it",
         ),
     ),
@@ -164,7 +164,7 @@ REPLICATION: Final = (
         "    saving = asyncio.ensure_future(folder.save_history(history))\n"
         "    saving.add_done_callback(lambda done: done.cancelled() or done.exception())\n",
         tests=(
-            "tests/broker/test_roles_manager.py"
+            "tests/broker/replication/test_roles_manager.py"
             "::test_a_promotion_has_its_epoch_on_disk_before_anything_is_done_under_it",
         ),
     ),

@@ -23,76 +23,74 @@ SECURITY: Final = (
     Mutant(
         name="watches-without-limit",
         breaks="anybody fills a node with watches of its health",
-        file="runtime/aerobee/runtime/serving_health.py",
+        file="rpc/aerobee/rpc/serving_health.py",
         old="        if own >= WATCHES_PER_CONNECTION_MAX or",
         new="        if",
         tests=(
-            "tests/runtime/test_serving_health.py"
+            "tests/rpc/test_serving_health.py"
             "::test_a_connection_has_a_few_watches_and_always_its_check",
         ),
     ),
     Mutant(
         name="messages-inflate-while-they-wait",
         breaks="three megabytes of a stranger hold gigabytes of a node",
-        file="grpc_core/aerobee/grpc_core/inbox.py",
+        file="rpc/aerobee/rpc/core/inbox.py",
         old="        messages.append(Packed(message) if flag else message)\n",
         new="        messages.append(self.plain(Packed(message)) if flag else message)\n",
-        tests=("tests/grpc_core/test_memory.py::test_compressed_messages_wait_as_they_came",),
+        tests=("tests/rpc/core/test_memory.py::test_compressed_messages_wait_as_they_came",),
     ),
     Mutant(
         name="methods-own-limit-after-inflating",
         breaks="a small method's request inflates to the limit of the largest",
-        file="grpc_core/aerobee/grpc_core/server_call.py",
+        file="rpc/aerobee/rpc/core/server_call.py",
         old="            inbox.decompressed_bytes_max = min(inbox.decompressed_bytes_max, "
         "method.plain_bytes_max)\n",
         new="            pass\n",
         tests=(
-            "tests/grpc_core/test_memory.py"
+            "tests/rpc/core/test_memory.py"
             "::test_a_methods_own_limit_holds_before_its_request_is_inflated",
         ),
     ),
     Mutant(
         name="numbers-of-any-length",
         breaks="a stranger's header makes a node write a traceback, hundreds of times a second",
-        file="grpc_core/aerobee/grpc_core/hpack.py",
+        file="rpc/aerobee/rpc/core/hpack.py",
         old=" or len(value) > _CONTENT_LENGTH_DIGITS_MAX\n",
         new="\n",
         tests=(
-            "tests/grpc_core/test_heads.py"
+            "tests/rpc/core/test_heads.py"
             "::test_a_content_length_beyond_any_length_fails_its_stream",
         ),
     ),
     Mutant(
         name="parsers-errors-escape",
         breaks="what the parser of a peer's bytes raises is a traceback in the log",
-        file="grpc_core/aerobee/grpc_core/connection.py",
+        file="rpc/aerobee/rpc/core/connection.py",
         old="        except Exception as error:\n            # The event loop",
         new="        except ZeroDivisionError as error:\n            # The event loop",
         tests=(
-            "tests/grpc_core/test_heads.py"
+            "tests/rpc/core/test_heads.py"
             "::test_whatever_a_parser_raises_ends_the_connection_with_one_line",
         ),
     ),
     Mutant(
         name="handshakes-without-limit",
         breaks="half-open handshakes of a stranger take a node's memory",
-        file="grpc_core/aerobee/grpc_core/server.py",
+        file="rpc/aerobee/rpc/core/server.py",
         old="        if len(self._handshaking) >= self._handshakes_max:\n",
         new="        if len(self._handshaking) >= self._connections_max:\n",
         tests=(
-            "tests/grpc_core/test_tls.py"
+            "tests/rpc/core/test_tls.py"
             "::test_half_open_handshakes_have_an_eighth_of_the_memory_and_the_oldest_makes_room",
         ),
     ),
     Mutant(
         name="memory-beyond-the-limit",
         breaks="strangers fill a container's memory until the kernel ends the node",
-        file="runtime/aerobee/runtime/memory_budget.py",
+        file="rpc/aerobee/rpc/memory_budget.py",
         old="            self.bytes_of[part.name] = min(int(left * part.share), part.bytes_max)\n",
         new="            self.bytes_of[part.name] = part.bytes_max\n",
-        tests=(
-            "tests/runtime/test_memory_budget.py::test_all_parts_together_are_less_than_the_limit",
-        ),
+        tests=("tests/rpc/test_memory_budget.py::test_all_parts_together_are_less_than_the_limit",),
     ),
     # ------------------------------------------------------------------------------ access
     Mutant(
@@ -152,11 +150,11 @@ SECURITY: Final = (
     Mutant(
         name="withdrawn-authorities-stay",
         breaks="streams of those whose authority was taken out of the file go on for ever",
-        file="grpc_core/aerobee/grpc_core/tls.py",
+        file="rpc/aerobee/rpc/core/tls.py",
         old="        return tls is not None and authority_of(tls) in self._withdrawn\n",
         new="        return tls is not None and authority_of(tls) is None\n",
         tests=(
-            "tests/grpc_core/test_tls.py"
+            "tests/rpc/core/test_tls.py"
             "::test_a_server_ends_calls_of_those_it_trusts_no_more_and_no_others",
         ),
     ),
@@ -167,7 +165,7 @@ SECURITY: Final = (
         old='    return f"{user}/{client_id}" if user else client_id\n',
         new="    return client_id\n",
         tests=(
-            "tests/broker/test_client_identity.py"
+            "tests/broker/edge/test_client_identity.py"
             "::test_a_question_never_reaches_another_user_with_the_producers_client_id",
         ),
     ),
@@ -178,7 +176,7 @@ SECURITY: Final = (
         old="((FORWARDED_USER_KEY, self.user),) if self.user else ()",
         new="()",
         tests=(
-            "tests/broker/test_client_identity.py"
+            "tests/broker/edge/test_client_identity.py"
             "::test_the_user_travels_with_a_call_that_a_node_passes_on",
         ),
     ),
@@ -189,7 +187,7 @@ SECURITY: Final = (
         old='    return judge.user_name or str(metadata.get(FORWARDED_USER_KEY, ""))\n',
         new='    return str(metadata.get(FORWARDED_USER_KEY, "")) or judge.user_name\n',
         tests=(
-            "tests/broker/test_client_identity.py"
+            "tests/broker/edge/test_client_identity.py"
             "::test_a_user_that_says_it_is_passed_on_for_another_is_itself",
         ),
     ),
@@ -202,7 +200,7 @@ SECURITY: Final = (
         tests=(
             "tests/rocketmq_api/test_producers.py"
             "::test_a_stream_whose_user_may_not_send_to_the_topic_now_is_never_asked",
-            "tests/broker/test_client_identity.py"
+            "tests/broker/edge/test_client_identity.py"
             "::test_who_may_no_longer_send_is_not_asked_on_a_stream_that_stays_open",
         ),
     ),
@@ -280,7 +278,7 @@ SECURITY: Final = (
         old="    os.chmod(path, mode & ~_OTHERS)\n",
         new="",
         tests=(
-            "tests/broker/test_private_store.py"
+            "tests/broker/life/test_private_store.py"
             "::test_a_store_that_is_there_is_closed_when_it_is_opened",
         ),
     ),

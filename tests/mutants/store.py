@@ -6,9 +6,9 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 
-_STORE = "broker/aerobee/broker/store"
-_FORMAT = "store_format/aerobee/store_format"
-_TESTS = "tests/broker/store"
+_STORE = "store/aerobee/store/engine"
+_FORMAT = "store/aerobee/store/format"
+_TESTS = "tests/store/engine"
 
 STORE: Final = (
     # ------------------------------------------------------------------------------ recovery
@@ -75,14 +75,14 @@ STORE: Final = (
     Mutant(
         name="upkeep-before-the-log",
         breaks="after a power failure queues and checkpoint speak of messages that are lost",
-        file="broker/aerobee/broker/flush/flush_thread.py",
+        file="store/aerobee/store/flush/flush_thread.py",
         old="            self._flush.submit(work)",
         new="            if work.checkpoint is not None and self._upkeep is not None:\n"
         "                self._upkeep.submit(work.checkpoint)\n"
         "                work.checkpoint = None\n"
         "            self._flush.submit(work)",
         tests=(
-            "tests/broker/flush/test_flush_thread.py"
+            "tests/store/flush/test_flush_thread.py"
             "::test_nothing_that_follows_from_the_log_is_written_before_the_log_is_on_the_disk",
         ),
     ),
@@ -223,7 +223,7 @@ STORE: Final = (
         old="return min(self.offsets.values())",
         new="return max(self.offsets.values())",
         tests=(
-            "tests/broker/test_unread_readers.py"
+            "tests/broker/retention/test_unread_readers.py"
             "::test_each_group_counts_from_what_it_committed_where_anybody_is_behind",
             f"{_TESTS}/test_retention.py"
             "::test_a_command_for_unread_messages_counts_exactly_what_each_group_loses",
@@ -247,7 +247,7 @@ STORE: Final = (
         old="if not changed:",
         new="if changed is not None:",
         tests=(
-            "tests/broker/test_cleaning_races.py"
+            "tests/broker/retention/test_cleaning_races.py"
             "::test_an_owner_that_is_asked_after_the_groups_takes_nothing_from_them",
         ),
     ),
@@ -258,7 +258,7 @@ STORE: Final = (
         old="if not (need.is_unread and candidate.request.unread):",
         new="if not candidate.request.unread:",
         tests=(
-            "tests/broker/test_cleaning_races.py"
+            "tests/broker/retention/test_cleaning_races.py"
             "::test_a_command_for_unread_messages_takes_them_and_nothing_else",
         ),
     ),
@@ -270,7 +270,7 @@ STORE: Final = (
         old="        if not bodies_match(buffer, arrays).all():\n            return None\n",
         new="",
         tests=(
-            "tests/store_format/test_batch.py::test_a_damaged_batch_is_refused_alike_either_way",
+            "tests/store/format/test_batch.py::test_a_damaged_batch_is_refused_alike_either_way",
         ),
     ),
     Mutant(
@@ -280,7 +280,7 @@ STORE: Final = (
         old="                or crc32(view[body_start:body_end]) & CRC_MASK != stored_crc\n",
         new="",
         tests=(
-            "tests/store_format/test_batch.py"
+            "tests/store/format/test_batch.py"
             "::test_each_fault_is_named_with_the_first_record_that_has_it",
         ),
     ),
@@ -290,7 +290,7 @@ STORE: Final = (
         file=f"{_FORMAT}/batch.py",
         old="if properties > properties_bytes_max:",
         new="if properties >= properties_bytes_max:",
-        tests=("tests/store_format/test_batch.py::test_limits_are_kept_to_the_byte",),
+        tests=("tests/store/format/test_batch.py::test_limits_are_kept_to_the_byte",),
     ),
     Mutant(
         name="scan-keeps-the-damaged-record",
@@ -299,7 +299,7 @@ STORE: Final = (
         old="arrays.only(slice(int(np.argmin(sound))))",
         new="arrays.only(slice(int(np.argmin(sound)) + 1))",
         tests=(
-            "tests/store_format/test_scan.py"
+            "tests/store/format/test_scan.py"
             "::test_a_changed_body_ends_the_scan_only_if_checksums_are_asked_for",
         ),
     ),
@@ -310,7 +310,7 @@ STORE: Final = (
         old="                base_physical_offset + start,\n",
         new="                base_physical_offset,\n",
         tests=(
-            "tests/store_format/test_batch.py"
+            "tests/store/format/test_batch.py"
             "::test_a_legal_batch_is_stamped_like_single_records_either_way",
         ),
     ),
@@ -318,11 +318,11 @@ STORE: Final = (
     Mutant(
         name="filter-characters-are-free",
         breaks="a filter that searches long texts stops the broker for seconds",
-        file="sql_filter/aerobee/sql_filter/expression.py",
+        file="domain/aerobee/domain/sql_filter/expression.py",
         old="                characters += price * len(value)",
         new="                characters += price",
         tests=(
-            "tests/sql_filter/test_prices.py"
+            "tests/domain/sql_filter/test_prices.py"
             "::test_each_operator_is_charged_for_the_characters_that_it_looks_at",
             f"{_TESTS}/test_filtered_reads.py"
             "::test_a_read_ends_once_its_records_have_cost_enough_however_few_they_are",
@@ -337,7 +337,7 @@ STORE: Final = (
         tests=(
             "tests/runtime/test_loop_turns.py"
             "::test_all_jobs_together_get_one_piece_per_turn_of_the_loop",
-            "tests/broker/test_shared_loop.py"
+            "tests/broker/reading/test_shared_loop.py"
             "::test_200_callers_with_long_work_delay_another_s_send_by_less_than_100_ms",
         ),
     ),

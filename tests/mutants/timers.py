@@ -91,11 +91,11 @@ TIMERS: Final = (
     Mutant(
         name="clients-displace-the-brokers-windows",
         breaks="after an outage of hours the last message that was moved is moved again",
-        file="broker/aerobee/broker/store/producers/producer_windows.py",
+        file="store/aerobee/store/engine/producers/producer_windows.py",
         old="name.producer_id < BROKER_PRODUCER_IDS",
         new="name.producer_id >= 0",
         tests=(
-            "tests/broker/store/test_producer_windows.py"
+            "tests/store/engine/test_producer_windows.py"
             "::test_clients_do_not_displace_what_the_broker_itself_has_stored",
         ),
     ),
@@ -106,7 +106,7 @@ TIMERS: Final = (
         old="        if name.content:\n",
         new="        if False:\n",
         tests=(
-            "tests/broker/test_equal_ids.py"
+            "tests/broker/sending/test_equal_ids.py"
             "::test_each_of_two_delayed_messages_with_one_id_and_time_is_recalled_alone",
         ),
     ),

@@ -27,7 +27,7 @@ TRANSACTIONS: Final = (
         old="    table.remove_all(TRANSACTIONS_GROUP, None)\n",
         new="",
         tests=(
-            "tests/broker/test_opening_after_power_failure.py"
+            "tests/broker/life/test_opening_after_power_failure.py"
             "::test_transactions_that_were_done_in_a_lost_log_are_looked_at_again",
         ),
     ),
@@ -57,7 +57,7 @@ TRANSACTIONS: Final = (
         old="            self._term.check(stretch)\n            is_stored =",
         new="            is_stored =",
         tests=(
-            "tests/broker/test_left_terms.py"
+            "tests/broker/replication/test_left_terms.py"
             "::test_a_break_in_a_hand_over_ends_each_transaction_once",
         ),
     ),
@@ -68,7 +68,7 @@ TRANSACTIONS: Final = (
         old="            if known[1] == content:\n",
         new="            if True:\n",
         tests=(
-            "tests/broker/test_equal_ids.py"
+            "tests/broker/sending/test_equal_ids.py"
             "::test_each_of_two_messages_with_one_id_ends_as_its_producer_says",
         ),
     ),
@@ -79,7 +79,7 @@ TRANSACTIONS: Final = (
         old="        half = self._told_apart(half)\n",
         new="",
         tests=(
-            "tests/broker/test_equal_ids.py"
+            "tests/broker/sending/test_equal_ids.py"
             "::test_two_messages_with_one_id_that_apaches_broker_stored_are_two_transactions",
         ),
     ),
@@ -90,7 +90,7 @@ TRANSACTIONS: Final = (
         old="        properties[_N.CLIENT] = at.client\n",
         new="        pass\n",
         tests=(
-            "tests/broker/test_equal_ids.py"
+            "tests/broker/sending/test_equal_ids.py"
             "::test_whatever_two_messages_with_one_id_differ_in_they_are_two",
         ),
     ),

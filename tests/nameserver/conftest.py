@@ -22,8 +22,8 @@ from aerobee.nameserver.config import (
     TopicPolicy,
 )
 from aerobee.nameserver.etcd import Etcd
+from aerobee.rpc.outside_config import OutsideConfig
 from aerobee.runtime.clock import SystemClock
-from aerobee.runtime.outside_config import OutsideConfig
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 from tests.support.etcd import EtcdProcess, running_etcd

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee.domain.broker_condition import BrokerCondition
 from aerobee.nameserver.election import (
     alter_in_sync_set,
     elect,
@@ -25,7 +26,6 @@ from aerobee.nameserver.stored import (
     InSyncReplica,
     ReplicaSet,
 )
-from aerobee.runtime.broker_condition import BrokerCondition
 from aerobee.runtime.errors import InvalidArgument, StaleEpoch
 
 IDS = (0, 1, 2)

@@ -13,7 +13,7 @@ import pytest
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.key_values import Put
 from aerobee.nameserver.stored import BrokerKey, BrokerRecord, Keys, ReplicaSet
-from aerobee.runtime.own_protocol import CODE_METADATA_KEY
+from aerobee.rpc.own_protocol import CODE_METADATA_KEY
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
 from tests.support.waiting import until

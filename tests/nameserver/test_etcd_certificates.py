@@ -13,8 +13,8 @@ import trustme
 
 from aerobee.nameserver.config import EtcdConfig, EtcdTlsConfig
 from aerobee.nameserver.etcd_certificates import EtcdCertificates
-from aerobee.runtime.tls import NodeTls, expiry
-from aerobee.runtime.tls_config import NodeTlsConfig
+from aerobee.rpc.tls import NodeTls, expiry
+from aerobee.rpc.tls_config import NodeTlsConfig
 from tests.support.certificates import issue
 from tests.support.waiting import until
 

@@ -10,7 +10,7 @@ import pytest
 
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.stored import BrokerKey, Keys
-from aerobee.runtime.own_protocol import CODE_METADATA_KEY
+from aerobee.rpc.own_protocol import CODE_METADATA_KEY
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
 

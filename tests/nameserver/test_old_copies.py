@@ -28,9 +28,9 @@ from aerobee.nameserver.stored import (
     ReplicaSet,
     Unreadable,
 )
+from aerobee.rpc.own_protocol import CODE_METADATA_KEY
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import ReplicaIncomplete
-from aerobee.runtime.own_protocol import CODE_METADATA_KEY
 from aerobee.runtime.retry import Backoff
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb

@@ -16,9 +16,9 @@ from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.key_values import Delete, Put
 from aerobee.nameserver.stored import Keys, Topic, encode_topic
+from aerobee.rpc.own_protocol import CODE_METADATA_KEY
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.errors import AerobeeError
-from aerobee.runtime.own_protocol import CODE_METADATA_KEY
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb

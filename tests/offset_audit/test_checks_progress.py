@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from aerobee.offset_audit.checks.limits import Limits
 from aerobee.offset_audit.doctor.examining import RULES, examined
+from aerobee.offset_audit.rules.limits import Limits
 from aerobee.offset_audit.tables import COLUMNS, FINDINGS
 from tests.offset_audit.progress_cases import (
     MINUTE,

@@ -15,8 +15,8 @@ from aerobee.offset_audit.sources.store.files import StoreFile
 from aerobee.offset_audit.sources.store.folders import find_stores
 from aerobee.offset_audit.sources.store.plan import LogPiece
 from aerobee.offset_audit.sources.store.ranges_facts import store_facts
-from aerobee.store_format.index_file import IndexGeometry
-from aerobee.store_format.record_layout import (
+from aerobee.store.format.index_file import IndexGeometry
+from aerobee.store.format.record_layout import (
     BODY_CRC_AT,
     BODY_LENGTH_AT,
     MAGIC_AT,

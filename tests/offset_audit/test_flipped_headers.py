@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.store_format.record_layout import (
+from aerobee.store.format.record_layout import (
     BODY_AT,
     HOST_V6_EXTRA,
     SYSFLAG_BORN_HOST_V6,

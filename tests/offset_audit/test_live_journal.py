@@ -26,7 +26,7 @@ from aerobee.offset_audit.sources.live.journal import (
 from aerobee.offset_audit.sources.live.options import parse_options
 from aerobee.offset_audit.tables import JOURNAL, schema
 from aerobee.runtime import errors
-from aerobee.store_format.delayed_records import Delay
+from aerobee.store.format.delayed_records import Delay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

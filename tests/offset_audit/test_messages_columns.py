@@ -18,12 +18,12 @@ from aerobee.offset_audit.sources.messages.columns import (
 )
 from aerobee.offset_audit.sources.messages.pieces import gather
 from aerobee.offset_audit.sources.messages.property_columns import PropertyColumns
-from aerobee.store_format.compression import CompressionKind, compress, decompress
-from aerobee.store_format.message_id import offset_message_id
-from aerobee.store_format.properties import decode_properties, encode_properties
-from aerobee.store_format.record import HostAddress, Record, encode_record, iterate_records
-from aerobee.store_format.record_hops import hop
-from aerobee.store_format.record_layout import SYSFLAG_STORE_HOST_V6
+from aerobee.store.format.compression import CompressionKind, compress, decompress
+from aerobee.store.format.message_id import offset_message_id
+from aerobee.store.format.properties import decode_properties, encode_properties
+from aerobee.store.format.record import HostAddress, Record, encode_record, iterate_records
+from aerobee.store.format.record_hops import hop
+from aerobee.store.format.record_layout import SYSFLAG_STORE_HOST_V6
 
 NAMES = ["TAGS", "KEYS", "UNIQ_KEY", "a", "名", "K"]
 VALUES = ["", "x", "one two", " a  b ", "order-7", "值", "TAGS"]

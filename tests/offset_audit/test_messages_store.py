@@ -22,7 +22,7 @@ from aerobee.offset_audit.sources.messages.place import Window
 from aerobee.offset_audit.sources.messages.store_place import StorePlace
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import InvalidArgument, TopicNotFound
-from aerobee.store_format.compression import CompressionKind, compress
+from aerobee.store.format.compression import CompressionKind, compress
 from tests.offset_audit.stream_engine import Engine
 from tests.support.plain_store import PlainStore
 from tests.support.stores import SMALL, append, batch_of, flush, open_store

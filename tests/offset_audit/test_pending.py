@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from aerobee.store_format.json_config import parse_object
-from aerobee.store_format.timer_checkpoint import TimerCheckpoint
+from aerobee.store.format.json_config import parse_object
+from aerobee.store.format.timer_checkpoint import TimerCheckpoint
 from tests.golden_stores.conftest import GoldenStore
 from tests.offset_audit.store_rows import store_rows
 

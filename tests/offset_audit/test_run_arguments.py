@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.offset_audit.checks.limits import Limits
+from aerobee.offset_audit.rules.limits import Limits
 from aerobee.offset_audit.run.arguments import parse_arguments
 from aerobee.offset_audit.run.request import StorePlace, store_place
 from aerobee.offset_audit.run.source_options import live_options, options_of

@@ -16,7 +16,7 @@ from aerobee.offset_audit.sources.store.config_files import QUEUES_MAX
 from aerobee.offset_audit.sources.store.config_rows import CONFIG_COLUMNS
 from aerobee.offset_audit.sources.store.folders import Names, Origin, StoreUnreadable, find_stores
 from aerobee.runtime.clock import ManualClock
-from aerobee.store_format.epoch_file import encode_epochs
+from aerobee.store.format.epoch_file import encode_epochs
 from tests.golden_stores.conftest import NAMES, GoldenStore
 from tests.offset_audit.store_rows import store_rows
 from tests.support.stores import append, flush, open_store

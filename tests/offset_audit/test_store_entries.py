@@ -14,7 +14,7 @@ from aerobee.offset_audit.sources.store.conditions import Conditions, Numbers
 from aerobee.offset_audit.sources.store.folders import Origin, StoreFolder
 from aerobee.offset_audit.sources.store.plan import QueuePiece, plan_queues
 from aerobee.offset_audit.sources.store.queue_chunks import queue_chunks
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, PRE_BLANK_ENTRY, pack_entries
+from aerobee.store.format.consume_queue_entry import ENTRY_SIZE, PRE_BLANK_ENTRY, pack_entries
 from tests.golden_stores.conftest import NAMES, GoldenStore
 from tests.offset_audit.store_rows import store_rows
 from tests.support.property_runs import examples

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.journal import state_file
-from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.rocketmq_api.times import timestamp
 from aerobee.runtime.clock import SystemClock
-from aerobee.store_format.progress_file import CHECKS, POP_PROGRESS, TIMER_PROGRESS, TIMER_SEEN
+from aerobee.store.engine.tables.config_tables import TopicConfig
+from aerobee.store.format.progress_file import CHECKS, POP_PROGRESS, TIMER_PROGRESS, TIMER_SEEN
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.broker.conftest import running_broker
 from tests.offset_audit.store_rows import store_rows

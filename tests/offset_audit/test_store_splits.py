@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from aerobee.offset_audit.sources.store.folders import Origin, StoreFolder
 from aerobee.offset_audit.sources.store.log_chunks import LogStop, log_chunks
 from aerobee.offset_audit.sources.store.plan import LogPiece, Reach, plan_log
-from aerobee.store_format.record import HostAddress, blank_record, body_crc, encode_record
-from aerobee.store_format.record_layout import BODY_AT
-from aerobee.store_format.scan import ScanEnd
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.format.record import HostAddress, blank_record, body_crc, encode_record
+from aerobee.store.format.record_layout import BODY_AT
+from aerobee.store.format.scan import ScanEnd
+from aerobee.store.format.tags import TagsCodes
 from tests.golden_stores.conftest import NAMES, GoldenStore
 from tests.support.property_runs import examples
 

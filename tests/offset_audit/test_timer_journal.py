@@ -8,9 +8,6 @@ import pytest
 from hypothesis import given
 
 from aerobee.broker.journal.records import body_of
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.timers.entries import (
     TIMER_JOURNAL_TOPIC,
     Acted,
@@ -29,6 +26,9 @@ from aerobee.broker.timers.pending import FIRST, Key
 from aerobee.broker.timers.progress import TimerProgress
 from aerobee.offset_audit.sources.store.timer_journal import DoneTimers
 from aerobee.runtime.clock import ManualClock
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.message_store import MessageStore
 from tests.broker.timers.test_timer_progress import EVERY_SOURCE, journals
 from tests.offset_audit.damages.waiting_damages import (
     SCHEDULE_TOPIC,

@@ -36,8 +36,8 @@ from aerobee import (
 from aerobee.client_core import Admin, DeadLetters
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.otel import AerobeeInstrumentor, OpenTelemetry, context_of
-from aerobee.store_format.properties import encode_properties
-from aerobee.store_format.record import HostAddress, Record, encode_record
+from aerobee.store.format.properties import encode_properties
+from aerobee.store.format.record import HostAddress, Record, encode_record
 from aerobee.testing.real_cluster import RealCluster
 from aerobee.v1 import broker_pb2
 from tests.support.otlp_collector import OtlpCollector, ToldSpan

@@ -16,9 +16,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from aerobee.grpc_core import frames, hpack
+from aerobee.rpc.core import frames, hpack
 from aerobee.runtime.varint import varint
-from tests.grpc_core.fuzz import conversation, mutated
+from tests.rpc.core.fuzz import conversation, mutated
 from tests.support.raw_http2 import call, data, headers, message, request_block
 
 ATTACK_S: Final = 4.0

@@ -22,11 +22,11 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from aerobee.grpc_core.answer_head import CallError
-from aerobee.grpc_core.channel import Channel
-from aerobee.grpc_core.limits import Limit
-from aerobee.grpc_core.status import Status
-from aerobee.grpc_core.tls import TlsFiles, client_context
+from aerobee.rpc.core.answer_head import CallError
+from aerobee.rpc.core.channel import Channel
+from aerobee.rpc.core.limits import Limit
+from aerobee.rpc.core.status import Status
+from aerobee.rpc.core.tls import TlsFiles, client_context
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.port_fuzz.doors import Callers, Ports
 from tests.port_fuzz.odd_calls import OddCall, OddCalls, output_of

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from aerobee.grpc_core.channel import Channel
-from aerobee.grpc_core.tls import TlsFiles, client_context
 from aerobee.rocketmq_api.times import duration
+from aerobee.rpc.core.channel import Channel
+from aerobee.rpc.core.tls import TlsFiles, client_context
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 from tests.port_fuzz.caller import Orders, Unheard

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.tables.atomic_file import read_with_backup
-from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicTable
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import Clock
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.errors import StoreUnusable
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.atomic_file import read_with_backup
+from aerobee.store.engine.tables.config_tables import TOPICS_PATH, TopicTable
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.power_cuts.model import UNIQUE_KEY_PREFIX, Model, Sent, Violation, expect
 from tests.power_cuts.raw_files import check_queue_files_are_whole

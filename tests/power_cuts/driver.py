@@ -11,21 +11,21 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.flush_work import CheckpointWork, FlushWork
-from aerobee.broker.store.log.segment import BLANK_BYTES_MIN
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.retention_ledger import Candidate
-from aerobee.broker.store.retention.retention_policy import CleanRequest
-from aerobee.broker.store.retention.retention_works import FollowWork
-from aerobee.broker.store.retention.unread_search import UnreadSearch
-from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import Busy, NotWritable, StoreFailed
-from aerobee.store_format.checked_batch import UNQUEUED_BIT, CheckedBatch
-from aerobee.store_format.record import iterate_records
-from aerobee.store_format.record_layout import (
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.flush_work import CheckpointWork, FlushWork
+from aerobee.store.engine.log.segment import BLANK_BYTES_MIN
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.retention.retention_ledger import Candidate
+from aerobee.store.engine.retention.retention_policy import CleanRequest
+from aerobee.store.engine.retention.retention_works import FollowWork
+from aerobee.store.engine.retention.unread_search import UnreadSearch
+from aerobee.store.engine.tables.atomic_file import replace_atomically
+from aerobee.store.format.checked_batch import UNQUEUED_BIT, CheckedBatch
+from aerobee.store.format.record import iterate_records
+from aerobee.store.format.record_layout import (
     SYSFLAG_TRANSACTION_MASK,
     SYSFLAG_TRANSACTION_ROLLBACK,
 )

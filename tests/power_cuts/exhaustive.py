@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
+from aerobee.store.engine.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.testing.power_failure import KEEP_ALL, LOSE_ALL, SIMPLE_FATES, Fate, draw_fate
 from aerobee.testing.simulated_disk import SimulatedDisk
 from aerobee.testing.simulated_power import PowerCut

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, fields
 
-from aerobee.broker.store.config import StoreConfig
 from aerobee.runtime.clock import ManualClock
+from aerobee.store.engine.config import StoreConfig
 from aerobee.testing.power_failure import Fate
 from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.power_cuts.checks import (

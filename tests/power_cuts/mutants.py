@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.flush_work import CheckpointWork, FlushWork
-from aerobee.broker.store.folder_state import write_checkpoint
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.flush_work import CheckpointWork, FlushWork
+from aerobee.store.engine.folder_state import write_checkpoint
 from tests.power_cuts.driver import Variant
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aerobee.store_format.checkpoint import Checkpoint, CheckpointIllegal
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
+from aerobee.store.format.checkpoint import Checkpoint, CheckpointIllegal
+from aerobee.store.format.consume_queue_entry import ENTRY_SIZE, unpack_entry
 from tests.power_cuts.model import Model, Sent, expect
 
 Files = Mapping[str, bytes]

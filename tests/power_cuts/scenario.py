@@ -13,17 +13,17 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.runtime.errors import StoreFailed
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.errors import StoreUnusable
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.engine.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     TOPICS_PATH,
     ConsumerOffsetTable,
     TopicConfig,
     TopicTable,
 )
-from aerobee.runtime.errors import StoreFailed
 from aerobee.testing.power_failure import draw_fate
 from aerobee.testing.simulated_disk import SimulatedDisk
 from aerobee.testing.simulated_power import PowerCut

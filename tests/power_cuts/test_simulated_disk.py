@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aerobee.broker.store.disk import Disk, RealDisk
+from aerobee.store.engine.disk import Disk, RealDisk
 from aerobee.testing.power_failure import (
     KEEP_ALL,
     KEEP_BYTES,

@@ -19,8 +19,8 @@ from aerobee.producer_client.receipt import Durability, Receipts, SendStatus, St
 from aerobee.producer_client.retries import delay_s, retry_of
 from aerobee.producer_client.selector import LatencyTable, RoundRobin, by_sharding_key, interleaved
 from aerobee.runtime import errors
-from aerobee.store_format.message_id import UniqueIdGenerator
-from aerobee.store_format.record import HostAddress
+from aerobee.store.format.message_id import UniqueIdGenerator
+from aerobee.store.format.record import HostAddress
 from tests.support.property_runs import examples
 
 QUEUES = [MessageQueue("t", broker, number) for broker in "abc" for number in range(4)]

@@ -13,11 +13,11 @@ from aerobee.client_core import ClusterConnection, MessageQueue
 from aerobee.client_core.message import Message
 from aerobee.producer_client import BlockingProducer, Producer
 from aerobee.runtime import errors
-from aerobee.store_format.delay_levels import DELAY_MAX_MS
-from aerobee.store_format.delayed_records import TIMER_TOPIC
-from aerobee.store_format.recall_handle import RecallHandle
-from aerobee.store_format.record import iterate_records
-from aerobee.store_format.tags import SCHEDULE_TOPIC
+from aerobee.store.format.delay_levels import DELAY_MAX_MS
+from aerobee.store.format.delayed_records import TIMER_TOPIC
+from aerobee.store.format.recall_handle import RecallHandle
+from aerobee.store.format.record import iterate_records
+from aerobee.store.format.tags import SCHEDULE_TOPIC
 from aerobee.v1 import broker_pb2
 from tests.producer_client.test_real_broker import read_queue
 from tests.support.fake_cluster import BrokerAt, FakeBroker, FakeNameserver, FakeTopic

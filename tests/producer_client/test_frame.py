@@ -12,8 +12,8 @@ from aerobee.producer_client.accumulator import Batch
 from aerobee.producer_client.config import Compression, ProducerConfig
 from aerobee.producer_client.encoder import Encoder
 from aerobee.producer_client.frame import encode_frame
-from aerobee.store_format.compression import decompress
-from aerobee.store_format.record import HostAddress, iterate_records
+from aerobee.store.format.compression import decompress
+from aerobee.store.format.record import HostAddress, iterate_records
 from aerobee.v1 import broker_pb2
 
 MESSAGES = st.lists(

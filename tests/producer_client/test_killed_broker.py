@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.client_core import ClusterConnection, Offsets
 from aerobee.producer_client import Message, MessageQueue, Producer, ProducerConfig, Receipt
 from aerobee.runtime.clock import SystemClock
-from aerobee.store_format.record import Record
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.format.record import Record
 from tests.support.real_brokers import BrokerProcess, RouteServer
 from tests.support.stores import log_records
 from tests.support.waiting import until

@@ -15,7 +15,7 @@ from aerobee.producer_client import Message, Producer, ProducerConfig, SendStatu
 from aerobee.producer_client.accumulator import Batch
 from aerobee.producer_client.turns import AHEAD_MAX, QueueTurns, Sequences
 from aerobee.runtime import errors
-from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END
+from aerobee.store.format.producer_number import PRODUCER_ID_END, SEQUENCE_END
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.fake_cluster import FakeBroker, FakeNameserver, FakeTopic
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from aerobee.broker.store.config import FlushMode
 from aerobee.client_core import ClusterConnection, MessageQueue, Offsets
 from aerobee.cluster_view.methods import PULL
 from aerobee.producer_client import Durability, Message, Producer, ProducerConfig
 from aerobee.runtime import errors
-from aerobee.store_format.record import Record, iterate_records
+from aerobee.store.engine.config import FlushMode
+from aerobee.store.format.record import Record, iterate_records
 from aerobee.v1 import broker_pb2
 from tests.support.fake_cluster import BrokerAt, FakeNameserver, FakeTopic
 from tests.support.real_brokers import RealBroker

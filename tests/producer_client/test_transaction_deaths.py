@@ -22,7 +22,7 @@ from aerobee.producer_client import (
     TransactionCheck,
 )
 from aerobee.runtime import errors
-from aerobee.store_format.record import iterate_records
+from aerobee.store.format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.etcd import running_etcd
 from tests.support.real_brokers import BrokerProcess, RouteServer

@@ -23,8 +23,8 @@ from aerobee.producer_client import (
     TransactionUnanswered,
 )
 from aerobee.runtime import errors
-from aerobee.store_format.message_id import UniqueIdGenerator
-from aerobee.store_format.record import iterate_records
+from aerobee.store.format.message_id import UniqueIdGenerator
+from aerobee.store.format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.fake_cluster import BrokerAt, FakeNameserver, FakeTopic
 from tests.support.real_brokers import RealBroker

@@ -22,7 +22,7 @@ from typing import Any, Final
 import grpc
 from google.protobuf.message import Message
 
-from aerobee.runtime.grpcio_channel import build_channel
+from aerobee.rpc.grpcio_channel import build_channel
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2_grpc
 from tests.rocketmq_api.nodes import Nodes, addresses

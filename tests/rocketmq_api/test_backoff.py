@@ -6,7 +6,7 @@ import pytest
 
 from aerobee.rocketmq_api.clients.backoff import APACHES, Form, policy_of
 from aerobee.rocketmq_api.times import duration, milliseconds
-from aerobee.store_format.retry_delays import Exponential, Steps
+from aerobee.store.format.retry_delays import Exponential, Steps
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 GROWING = Exponential(initial_ms=5_000, max_ms=60_000)

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from aerobee.runtime.grpcio_channel import build_channel
+from aerobee.rpc.grpcio_channel import build_channel
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.rocketmq_api.test_sends_through_an_election import master_of
 from tests.support.local_up import running

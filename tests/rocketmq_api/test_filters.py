@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.broker.reading.tag_filter import TagFilter
+from aerobee.domain.sql_filter.expression import CompiledExpressions, SqlExpression
+from aerobee.domain.sql_filter.wish import Wish
+from aerobee.domain.tag_expression import parse_tags
 from aerobee.rocketmq_api.codes import Refused
 from aerobee.rocketmq_api.receiving.filters import passes, wish_of
-from aerobee.runtime.tag_expression import parse_tags
-from aerobee.sql_filter.expression import CompiledExpressions, SqlExpression
-from aerobee.sql_filter.wish import Wish
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.support.v2_messages import TOPIC, Delivery, message_of, record_with
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.consumer_client import ConsumerConfig, ConsumeResult, PushConsumer, StartFrom
-from aerobee.runtime.grpcio_channel import build_channel
+from aerobee.rpc.grpcio_channel import build_channel
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.support.real_brokers import RealBroker, RealCluster, RouteServer
 from tests.support.v2_calls import V2

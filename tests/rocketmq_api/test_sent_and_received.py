@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee.domain.topic_attributes import MESSAGE_TYPE, MESSAGE_TYPES
 from aerobee.rocketmq_api.codes import Refused, status_of
 from aerobee.rocketmq_api.receiving.messages import PLAIN_BYTES_MAX, digest
 from aerobee.rocketmq_api.sending.checks import SendLimits, check_message
@@ -18,8 +19,7 @@ from aerobee.rocketmq_api.sending.records import Circumstances, carefully_taken,
 from aerobee.rocketmq_api.sending.reserved import may_be_set
 from aerobee.rocketmq_api.times import duration, milliseconds, timestamp
 from aerobee.runtime.errors import AerobeeError, PropertiesTooLarge
-from aerobee.runtime.topic_attributes import MESSAGE_TYPE, MESSAGE_TYPES
-from aerobee.store_format.compression import CompressionKind, compress
+from aerobee.store.format.compression import CompressionKind, compress
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.support.v2_messages import (
     ALL_TYPES,

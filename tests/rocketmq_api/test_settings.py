@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from aerobee.domain.sql_filter.expression import CompiledExpressions, SqlExpression
 from aerobee.rocketmq_api.clients.languages import Traits, language_of, traits_of
 from aerobee.rocketmq_api.clients.settings import (
     GroupRules,
@@ -19,8 +20,7 @@ from aerobee.rocketmq_api.receiving.filters import wish_of
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.times import duration, milliseconds
-from aerobee.sql_filter.expression import CompiledExpressions, SqlExpression
-from aerobee.store_format.retry_delays import Exponential
+from aerobee.store.format.retry_delays import Exponential
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 ORDERS = v2.Resource(resource_namespace="shop", name="orders")

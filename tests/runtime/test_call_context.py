@@ -15,7 +15,9 @@ import pytest
 
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import Method
-from aerobee.runtime import errors, own_protocol, rpc
+from aerobee.rpc import own_protocol
+from aerobee.rpc import serving as rpc
+from aerobee.runtime import errors
 from aerobee.runtime.call_context import (
     REQUEST_ID_KEY,
     TRACEPARENT_KEY,

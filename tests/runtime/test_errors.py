@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee.grpc_core.answer_head import CallError
-from aerobee.runtime import errors
-from aerobee.runtime.own_protocol import (
+from aerobee.rpc.core.answer_head import CallError
+from aerobee.rpc.own_protocol import (
     ERRORS,
     code_of,
     error_from_call,
     error_from_code,
     say_error,
 )
+from aerobee.runtime import errors
 from aerobee.v1 import common_pb2
 
 NOT_ON_THE_WIRE = {ERRORS[errors.Unreachable].code}

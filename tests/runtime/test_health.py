@@ -9,10 +9,10 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from aerobee.rpc.health_check import check_health
+from aerobee.rpc.health_server import WATCHES_MAX, serve_health
 from aerobee.runtime.errors import InvalidArgument, Unreachable
 from aerobee.runtime.health import HealthConfig, Question
-from aerobee.runtime.health_check import check_health
-from aerobee.runtime.health_server import WATCHES_MAX, serve_health
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

@@ -23,7 +23,7 @@ from aerobee.runtime.log import (
 @pytest.fixture
 def logger() -> Iterator[tuple[logging.Logger, logging.StreamHandler[io.StringIO]]]:
     """A logger of its own that writes to memory."""
-    logger = logging.Logger("aerobee.broker.store")
+    logger = logging.Logger("aerobee.store.engine")
     handler = logging.StreamHandler(io.StringIO())
     logger.addHandler(handler)
     yield logger, handler
@@ -56,7 +56,7 @@ def test_json_is_one_object_and_no_field_hides_what_every_line_has(
     assert (document["event"], document["level"], document["logger"]) == (
         "flush failed",
         "INFO",
-        "aerobee.broker.store",
+        "aerobee.store.engine",
     )
     assert (document["field_time"], document["topic"], document["n"]) == ("never", "主题", 1)
     assert document["time"] != "never"

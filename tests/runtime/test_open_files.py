@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
+from aerobee.rpc.own_protocol import say_error
+from aerobee.rpc.serving import RpcServer
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.open_files import CONNECTIONS_MIN, connections_max
-from aerobee.runtime.own_protocol import say_error
-from aerobee.runtime.rpc import RpcServer
 
 
 def test_what_the_service_needs_is_set_aside() -> None:

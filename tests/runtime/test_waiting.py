@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from aerobee.broker.cold_reads.fair_turns import FairTurns
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.popping.bells import Bells
-from aerobee.broker.reading.fair_turns import FairTurns
 from aerobee.broker.sending.watermarks import EndWaiters
 from aerobee.nameserver.notifier import Notifier
 from aerobee.runtime.clock import SystemClock

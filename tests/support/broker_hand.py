@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import DELETE_GROUP, DESCRIBE_GROUP, RESET_OFFSETS, SEND_STREAM
 from aerobee.runtime import errors
-from aerobee.store_format.properties import encode_properties
-from aerobee.store_format.record import HostAddress, encode_batch
+from aerobee.store.format.properties import encode_properties
+from aerobee.store.format.record import HostAddress, encode_batch
 from aerobee.v1 import broker_pb2, common_pb2
 
 BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)

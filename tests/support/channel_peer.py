@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aerobee.runtime import errors, rpc
-from aerobee.runtime.grpc_config import Engine
-from aerobee.runtime.own_protocol import say_error
+from aerobee.rpc import serving as rpc
+from aerobee.rpc.grpc_config import Engine
+from aerobee.rpc.own_protocol import say_error
+from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
 
 ROOT = Path(__file__).resolve().parents[2]

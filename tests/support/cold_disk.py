@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from aerobee.broker.store.disk import Advice, BytesLike, DiskFile, RealDisk
+from aerobee.store.engine.disk import Advice, BytesLike, DiskFile, RealDisk
 
 GATE_TIMEOUT_S = 20.0
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor, MethodDescriptor
 
-from aerobee.runtime.request_limits import Limit
+from aerobee.rpc.request_limits import Limit
 from aerobee.runtime.varint import varint
 
 TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)

@@ -7,13 +7,13 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.folder_state import lock_store
 from aerobee.runtime.clock import ManualClock
-from aerobee.store_repair.planner import RepairPlan, RepairWishes, plan_repair
-from aerobee.store_repair.repair import Repair, archive_name
-from aerobee.store_repair.verify import Verified, verify_store
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.folder_state import lock_store
+from aerobee.store.repair.planner import RepairPlan, RepairWishes, plan_repair
+from aerobee.store.repair.repair import Repair, archive_name
+from aerobee.store.repair.verify import Verified, verify_store
 from tests.support.stores import SMALL, batch_of, flush, open_store
 
 QUEUES = [("orders", 0), ("orders", 1), ("payments", 0)]

@@ -7,15 +7,15 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.broker.store.read_work import ReadWork
 from aerobee.broker.wiring import Wiring
 from aerobee.runtime.clock import SystemClock
-from aerobee.store_format.delayed_records import Delay, waiting_record
-from aerobee.store_format.producer_number import ProducerRun
-from aerobee.store_format.record import encode_record, iterate_records
-from aerobee.store_format.record_layout import HostAddress
-from aerobee.store_format.record_view import Record
+from aerobee.store.engine.queue_reads import QueueRead
+from aerobee.store.engine.read_work import ReadWork
+from aerobee.store.format.delayed_records import Delay, waiting_record
+from aerobee.store.format.producer_number import ProducerRun
+from aerobee.store.format.record import encode_record, iterate_records
+from aerobee.store.format.record_layout import HostAddress
+from aerobee.store.format.record_view import Record
 from tests.support.waiting import until
 
 BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)

@@ -13,9 +13,11 @@ from typing import Any, Protocol, Self
 
 import grpc
 
-from aerobee.grpc_core.status import RpcError, Status
-from aerobee.runtime import errors, own_protocol, rpc
-from aerobee.store_format.record import Record, iterate_records
+from aerobee.rpc import own_protocol
+from aerobee.rpc import serving as rpc
+from aerobee.rpc.core.status import RpcError, Status
+from aerobee.runtime import errors
+from aerobee.store.format.record import Record, iterate_records
 from aerobee.v1 import (
     broker_pb2,
     broker_pb2_grpc,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aerobee.broker.store.disk import (
+from aerobee.store.engine.disk import (
     Advice,
     BytesLike,
     DirectoryEntry,

@@ -6,9 +6,9 @@ import shutil
 import struct
 from pathlib import Path
 
-from aerobee.broker.store.config import StoreConfig
 from aerobee.runtime.clock import SystemClock
-from aerobee.store_format.record_layout import QUEUE_OFFSET_AT
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.format.record_layout import QUEUE_OFFSET_AT
 from tests.support.stores import batch_of, flush, open_store
 
 

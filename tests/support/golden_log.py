@@ -7,7 +7,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from aerobee.store_format.record import Record, RecordCorrupt
+from aerobee.store.format.record import Record, RecordCorrupt
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 GOLDEN_NAMES = ("clean-small", "crashed", "crashed-torn", "retained", "ipv6-v2")

@@ -16,12 +16,12 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.grpc_core.answer_head import CallError
-from aerobee.grpc_core.channel import Channel
-from aerobee.grpc_core.channel_limits import ChannelLimits
-from aerobee.grpc_core.dial import Resolve
-from aerobee.grpc_core.limits import Limit
-from aerobee.grpc_core.tls import FollowedTls
+from aerobee.rpc.core.answer_head import CallError
+from aerobee.rpc.core.channel import Channel
+from aerobee.rpc.core.channel_limits import ChannelLimits
+from aerobee.rpc.core.dial import Resolve
+from aerobee.rpc.core.limits import Limit
+from aerobee.rpc.core.tls import FollowedTls
 from tests.support.grpc_core_server import (
     DETAILS,
     SERVICE,

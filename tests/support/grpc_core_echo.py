@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aerobee.grpc_core.server import Server
+from aerobee.rpc.core.server import Server
 from tests.support.grpc_core_server import Told, echo_methods
 
 

@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from aerobee.grpc_core.limits import ConnectionLimits, Limit
-from aerobee.grpc_core.method import Method, Style, completion, coroutine, synchronous
-from aerobee.grpc_core.server import Interceptor, Server
-from aerobee.grpc_core.server_call import ServerCall
-from aerobee.grpc_core.status import RpcError, Status
-from aerobee.grpc_core.tls import FollowedTls
+from aerobee.rpc.core.limits import ConnectionLimits, Limit
+from aerobee.rpc.core.method import Method, Style, completion, coroutine, synchronous
+from aerobee.rpc.core.server import Interceptor, Server
+from aerobee.rpc.core.server_call import ServerCall
+from aerobee.rpc.core.status import RpcError, Status
+from aerobee.rpc.core.tls import FollowedTls
 
 SERVICE = "/test.Echo/"
 WORDS = "nicht möglich: 100 %\n"

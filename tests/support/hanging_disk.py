@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from aerobee.broker.store.whole_sync import WholeSync
+from aerobee.store.engine.whole_sync import WholeSync
 
 POLL_S = 0.02
 

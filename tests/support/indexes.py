@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.index.index_files import index_path
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.statistics import Appended
-from aerobee.store_format.index_file import IndexGeometry, IndexHeader
-from aerobee.store_format.index_keys import record_keys
-from aerobee.store_format.properties import encode_properties
-from aerobee.store_format.record import Record
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.index.index_files import index_path
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.statistics import Appended
+from aerobee.store.format.index_file import IndexGeometry, IndexHeader
+from aerobee.store.format.index_keys import record_keys
+from aerobee.store.format.properties import encode_properties
+from aerobee.store.format.record import Record
 from tests.support.plain_index import PlainIndex
 from tests.support.stores import SMALL, batch_with, find_by_key, log_records
 

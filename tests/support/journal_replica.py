@@ -16,8 +16,8 @@ from aerobee.broker.offsets.entries import Entry, entry_text
 from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity
 from aerobee.broker.offsets.merge import Change, ChangeKind, Standing
 from aerobee.broker.offsets.state import OffsetJournalState
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import ManualClock
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 from tests.support.journal_log import MemoryLog
 from tests.support.waiting import until
 

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from aerobee.broker.cold_reads.read_pool import ReadPool
+from aerobee.broker.counters import Counters
 from aerobee.broker.journal.journal import Journal, JournalledLog
 from aerobee.broker.journal.log import JOURNAL_QUEUE, JournalLog
 from aerobee.broker.journal.records import UNKNOWN_IMAGE, ImageEnd
 from aerobee.broker.journal.writer import JournalWriter
-from aerobee.broker.observe.stats import Counters, LoopDelay
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.config import ReplicationConfig
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
@@ -28,13 +28,14 @@ from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.sending.watermarks import EndWaiters
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import StoreFailed
-from aerobee.store_format.batch import BatchLimits
-from aerobee.store_format.record import HostAddress
-from aerobee.store_format.tags import TagsCodes
+from aerobee.runtime.loop_delay import LoopDelay
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.format.batch import BatchLimits
+from aerobee.store.format.record import HostAddress
+from aerobee.store.format.tags import TagsCodes
 from tests.support.journal_replica import Led
 from tests.support.stores import flush, open_store
 from tests.support.unfollowed import NoStreams

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from aerobee.store_format.java_hash import index_key_hash
+from aerobee.store.format.java_hash import index_key_hash
 
 Entry = tuple[int, int, int, int]
 

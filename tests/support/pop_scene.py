@@ -27,9 +27,9 @@ from aerobee.broker.pop.requests import (
     Wanted,
 )
 from aerobee.broker.pop.term import PopTerm
-from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import AerobeeError, Busy
+from aerobee.store.engine.tables.finished_ranges import Range
 from tests.support.journal_scene import Broken, Crash, Journalled, Log, SceneWriter, Written
 from tests.support.pop_told import (
     ATTEMPTS_MAX,

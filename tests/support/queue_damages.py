@@ -6,7 +6,7 @@ import random
 import shutil
 from pathlib import Path
 
-from aerobee.store_format.consume_queue_entry import pack_entry
+from aerobee.store.format.consume_queue_entry import pack_entry
 
 
 def queue_path(root: Path, queue_id: int = 1, first_entry: int = 0) -> Path:

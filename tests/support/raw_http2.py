@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from aerobee.grpc_core import frames, hpack
+from aerobee.rpc.core import frames, hpack
 
 PATIENCE_S = 20.0
 

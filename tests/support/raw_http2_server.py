@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from aerobee.grpc_core import frames, hpack
+from aerobee.rpc.core import frames, hpack
 from tests.support.raw_http2 import RawPeer, data, headers, message
 
 OK_HEAD = hpack.encode([(b":status", b"200"), (b"content-type", b"application/grpc")])

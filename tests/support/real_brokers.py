@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from aerobee.broker.config import BrokerConfig, SessionConfig, TransactionsConfig
-from aerobee.broker.store.config import FlushMode, StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.tables.atomic_file import replace_atomically
-from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.cluster_view.channels import Channels
-from aerobee.runtime import own_protocol, rpc
+from aerobee.domain.names import is_retry_topic
+from aerobee.rpc import own_protocol
+from aerobee.rpc import serving as rpc
 from aerobee.runtime.clock import SystemClock, system_random
-from aerobee.runtime.names import is_retry_topic
+from aerobee.store.engine.config import FlushMode, StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.engine.tables.atomic_file import replace_atomically
+from aerobee.store.engine.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.testing.nodes import BrokerNode
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 from tests.support.broker_hand import BrokerHand

@@ -13,9 +13,9 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from aerobee.rocketmq_api.codes import error_of
+from aerobee.rpc.own_protocol import error_from_code
+from aerobee.rpc.request_limits import RequestLimits
 from aerobee.runtime.errors import AerobeeError, InvalidArgument
-from aerobee.runtime.own_protocol import error_from_code
-from aerobee.runtime.request_limits import RequestLimits
 from aerobee.v1 import broker_pb2
 from tests.support.costly_requests import Place
 from tests.support.loop_price import Price, watched

@@ -23,8 +23,6 @@ from aerobee.broker.app import serve_broker
 from aerobee.broker.cluster.registration import RegistrationConfig
 from aerobee.broker.config import BrokerConfig, TransactionsConfig
 from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
-from aerobee.broker.store.config import FlushMode, StoreConfig
-from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import (
     CREATE_TOPIC,
@@ -40,7 +38,9 @@ from aerobee.runtime import errors
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.log import configure_logging
 from aerobee.runtime.supervise import Lifecycle, run_service
-from aerobee.store_format.record import HostAddress, encode_batch, iterate_records
+from aerobee.store.engine.config import FlushMode, StoreConfig
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.format.record import HostAddress, encode_batch, iterate_records
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from tests.support.hanging_disk import make_syncs_hang
 from tests.support.ports import free_port

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from aerobee.broker.store.message_store import MessageStore
+from aerobee.store.engine.message_store import MessageStore
 from tests.support.stores import check_agreement
 
 

@@ -11,18 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aerobee.broker.duties import Duty
+from aerobee.broker.cold_reads.read_pool import ReadPool
+from aerobee.broker.counters import Counters
 from aerobee.broker.edge.replicas.replication_client import connect_to_master
 from aerobee.broker.edge.replicas.replication_service import (
     SERVICE_NAME,
     ReplicationService,
     add_replication_service,
 )
-from aerobee.broker.flush.flush_thread import FlushThread
-from aerobee.broker.flush.table_files import TableFiles
-from aerobee.broker.observe.stats import Counters, LoopDelay
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.config import StreamLimits
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.follower import Connect, Follower
 from aerobee.broker.replication.joining import LogState
@@ -32,20 +30,23 @@ from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.sender import ReplicationSender
 from aerobee.broker.replication.table_copies import TableCopies
 from aerobee.broker.replication.table_source import TableSource
-from aerobee.broker.store.config import FlushMode, StoreConfig
-from aerobee.broker.store.disk import Disk, RealDisk
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.rpc.own_protocol import say_error
+from aerobee.rpc.serving import RpcServer
+from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.errors import DuplicateBroker, NotMaster, StaleEpoch, Unreachable
+from aerobee.runtime.loop_delay import LoopDelay
+from aerobee.store.engine.config import FlushMode, StoreConfig
+from aerobee.store.engine.disk import Disk, RealDisk
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.engine.tables.config_tables import (
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
     SubscriptionGroupTable,
     TopicTable,
 )
-from aerobee.runtime.clock import SystemClock
-from aerobee.runtime.errors import DuplicateBroker, NotMaster, StaleEpoch, Unreachable
-from aerobee.runtime.own_protocol import say_error
-from aerobee.runtime.rpc import RpcServer
+from aerobee.store.flush.flush_thread import FlushThread
+from aerobee.store.flush.table_files import TableFiles
 
 KIB = 1024
 MIB = 1024 * KIB

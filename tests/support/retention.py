@@ -8,15 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from aerobee.broker.retention.holds import need_of_group
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.retention.retention_ledger import RetentionLedger
-from aerobee.broker.store.retention.retention_policy import PERIODIC, CleanRequest
-from aerobee.broker.store.retention.retention_statistics import RemovedSegment
-from aerobee.broker.store.retention.retention_works import RemovalWork
-from aerobee.broker.store.retention.unread_search import QueueReaders
 from aerobee.runtime.clock import Clock
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.engine.retention.retention_ledger import RetentionLedger
+from aerobee.store.engine.retention.retention_policy import PERIODIC, CleanRequest
+from aerobee.store.engine.retention.retention_statistics import RemovedSegment
+from aerobee.store.engine.retention.retention_works import RemovalWork
+from aerobee.store.engine.retention.unread_search import QueueReaders
 from tests.support.fault_disk import FaultDisk
 from tests.support.stores import SMALL, append, flush, open_store
 

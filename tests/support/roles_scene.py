@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from aerobee.broker.duties import Duties, Duty, OnChange
-from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
+from aerobee.broker.replication.duties import Duties, Duty, OnChange
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.handover import Handover
 from aerobee.broker.replication.in_sync_proposer import InSyncProposer
@@ -25,7 +24,8 @@ from aerobee.broker.replication.state_file import STATE_PATH, ReplicaState
 from aerobee.runtime import errors
 from aerobee.runtime.call_context import RequestNames
 from aerobee.runtime.clock import SystemClock
-from aerobee.store_format.epoch_file import EPOCH_FILE, decode_epochs
+from aerobee.store.flush.disk_watch import DiskWatch
+from aerobee.store.format.epoch_file import EPOCH_FILE, decode_epochs
 
 OWN = ReplicaName(0, "log-a")
 OTHER = ReplicaName(1, "log-b")

@@ -26,19 +26,19 @@ from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.offsets.writer import OffsetWriter
 from aerobee.broker.retries.policy import RetryPolicy
 from aerobee.broker.retries.send_backs import Failure, SendBacks, Sender, SentBackMessage
-from aerobee.broker.store.producers.producer_windows import ProducerWindows
-from aerobee.broker.store.producers.window import NEW
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.broker.timers.acts import Standing
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import AerobeeError, NotWritable
-from aerobee.store_format.dead_letter_fields import DEAD_LETTER_PREFIX, retry_topic
-from aerobee.store_format.delay_levels import DelayLevels
-from aerobee.store_format.delayed_records import due_record
-from aerobee.store_format.producer_number import ProducerRun
-from aerobee.store_format.record_encode import encode_record
-from aerobee.store_format.record_layout import HostAddress
-from aerobee.store_format.record_view import Record
+from aerobee.store.engine.producers.producer_windows import ProducerWindows
+from aerobee.store.engine.producers.window import NEW
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.store.format.dead_letter_fields import DEAD_LETTER_PREFIX, retry_topic
+from aerobee.store.format.delay_levels import DelayLevels
+from aerobee.store.format.delayed_records import due_record
+from aerobee.store.format.producer_number import ProducerRun
+from aerobee.store.format.record_encode import encode_record
+from aerobee.store.format.record_layout import HostAddress
+from aerobee.store.format.record_view import Record
 
 GROUP = "g"
 ORIGINAL = GroupQueue(GROUP, "t", 0)

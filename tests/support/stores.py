@@ -6,25 +6,25 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import Disk, RealDisk
-from aerobee.broker.store.index.key_search import TIMESTAMP_MAX
-from aerobee.broker.store.index.message_query import MessageQuery, QueryWanted
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.broker.store.queues.reading import Filter, GetStatus, Located
-from aerobee.broker.store.queues.time_search import Boundary
-from aerobee.broker.store.read_work import ReadWork
-from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.clock import Clock, ManualClock
-from aerobee.store_format.batch import BatchLimits, check_batch
-from aerobee.store_format.checked_batch import CheckedBatch
-from aerobee.store_format.consume_queue_entry import unpack_entries
-from aerobee.store_format.properties import encode_properties
-from aerobee.store_format.record import HostAddress, Record, encode_record, iterate_records
-from aerobee.store_format.tags import TagsCodes
-from aerobee.store_format.topic_end import JOURNAL_TOPIC, topic_end_properties
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import Disk, RealDisk
+from aerobee.store.engine.index.key_search import TIMESTAMP_MAX
+from aerobee.store.engine.index.message_query import MessageQuery, QueryWanted
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.queue_reads import QueueRead
+from aerobee.store.engine.queues.reading import Filter, GetStatus, Located
+from aerobee.store.engine.queues.time_search import Boundary
+from aerobee.store.engine.read_work import ReadWork
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.engine.statistics import Appended
+from aerobee.store.format.batch import BatchLimits, check_batch
+from aerobee.store.format.checked_batch import CheckedBatch
+from aerobee.store.format.consume_queue_entry import unpack_entries
+from aerobee.store.format.properties import encode_properties
+from aerobee.store.format.record import HostAddress, Record, encode_record, iterate_records
+from aerobee.store.format.tags import TagsCodes
+from aerobee.store.format.topic_end import JOURNAL_TOPIC, topic_end_properties
 
 BORN_HOST = HostAddress.parse("127.0.0.1:50000")
 

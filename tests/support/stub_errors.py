@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import grpc
 
+from aerobee.rpc.grpcio_channel import call_error
+from aerobee.rpc.own_protocol import error_from_call
 from aerobee.runtime.errors import AerobeeError
-from aerobee.runtime.grpcio_channel import call_error
-from aerobee.runtime.own_protocol import error_from_call
 
 
 def error_from_rpc(error: grpc.aio.AioRpcError, address: str) -> AerobeeError:

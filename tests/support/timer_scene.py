@@ -16,7 +16,6 @@ from typing import cast
 import numpy as np
 
 from aerobee.broker.journal.records import ImageEnd, read_body
-from aerobee.broker.store.producers.producer_windows import ProducerWindows
 from aerobee.broker.timers.acts import (
     Act,
     Destination,
@@ -40,6 +39,7 @@ from aerobee.broker.timers.state import TimerJournalState, file_reader
 from aerobee.broker.timers.term import TimerTerm
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import AerobeeError, Busy
+from aerobee.store.engine.producers.producer_windows import ProducerWindows
 from aerobee.testing.power_failure import draw_fate
 from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.support.journal_scene import Broken, Crash, Journalled, Log, SceneWriter, Written

@@ -8,8 +8,8 @@ from typing import Any
 
 import grpc
 
-from aerobee.broker.store.tables.config_tables import TopicConfig
-from aerobee.store_format.record import Record, iterate_records
+from aerobee.store.engine.tables.config_tables import TopicConfig
+from aerobee.store.format.record import Record, iterate_records
 from aerobee.v1 import broker_pb2
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2

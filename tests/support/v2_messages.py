@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from aerobee.rocketmq_api.receiving.messages import MessageWriter
 from aerobee.rocketmq_api.sending.records import Circumstances, take_message
 from aerobee.rocketmq_api.times import timestamp
-from aerobee.store_format.batch import BatchLimits, check_batch
-from aerobee.store_format.properties import encode_properties
-from aerobee.store_format.record import HostAddress, Record, encode_record
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.format.batch import BatchLimits, check_batch
+from aerobee.store.format.properties import encode_properties
+from aerobee.store.format.record import HostAddress, Record, encode_record
+from aerobee.store.format.tags import TagsCodes
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 NOW_MS = 1_800_000_000_000

@@ -8,8 +8,8 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from aerobee.runtime.client_channel import open_channel
-from aerobee.runtime.grpc_config import Engine
+from aerobee.rpc.client_channel import open_channel
+from aerobee.rpc.grpc_config import Engine
 
 
 class OwnChannel:

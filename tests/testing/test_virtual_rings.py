@@ -19,10 +19,10 @@ from aerobee.broker.popping.bells import FarWaiter
 from aerobee.client_core.admin_client import AdminClient
 from aerobee.client_core.message import Message
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.grpc_core.status import RpcError, Status
 from aerobee.producer_client.producer import Producer
 from aerobee.rocketmq_api.services.receives import Receives
 from aerobee.rocketmq_api.services.rings import _Line
+from aerobee.rpc.core.status import RpcError, Status
 from aerobee.testing import VirtualCluster, faults
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2

@@ -29,9 +29,9 @@ from aerobee.cli.local_cluster.ports import free_ports
 from aerobee.cli.local_cluster.programs import broker_child, etcd_child, nameserver_child
 from aerobee.client_core import Message
 from aerobee.producer_client import Producer, ProducerConfig
+from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.runtime.errors import AerobeeError
-from aerobee.runtime.grpcio_channel import build_channel
-from aerobee.store_format.record import iterate_records
+from aerobee.store.format.record import iterate_records
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
 TOPIC = "torture"

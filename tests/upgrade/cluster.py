@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from aerobee.rpc.health_check import check_health
 from aerobee.runtime import errors
-from aerobee.runtime.health_check import check_health
 from tests.failover.processes import Process
 from tests.support.etcd import SHORT_ELECTIONS, etcd_command
 from tests.support.ports import free_ports

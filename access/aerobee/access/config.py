@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from aerobee.rpc.tls_config import NodeTlsConfig
 from aerobee.runtime.addresses import is_loopback
 from aerobee.runtime.config import require
 from aerobee.runtime.config_check import Risk
-from aerobee.runtime.tls_config import NodeTlsConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

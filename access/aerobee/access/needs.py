@@ -12,7 +12,7 @@ from typing import Any
 
 from aerobee.access.nodes import NodeName
 from aerobee.access.resources import SEEING, Action, Kind, Need, topic_need
-from aerobee.runtime.names import is_system_topic
+from aerobee.domain.names import is_system_topic
 
 
 class Who(Enum):

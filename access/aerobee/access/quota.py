@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from aerobee.access.records import UnreadableRecord
 from aerobee.access.users import check_user_name
+from aerobee.domain.names import check_group_name
 from aerobee.runtime.errors import AerobeeError, InvalidArgument
-from aerobee.runtime.names import check_group_name
 
 QUOTAS_MAX: Final = 5_000
 LIMIT_MAX: Final = 2**53

@@ -10,11 +10,11 @@ from typing import Final, Protocol
 from aerobee.access.config import AccessConfig
 from aerobee.access.recorder import Recorder
 from aerobee.access.sealing import ClusterSecrets
+from aerobee.rpc.metrics_endpoint import MetricsEndpoint
 from aerobee.runtime.audit_log.chain import Key
 from aerobee.runtime.audit_log.config import AuditLogConfig
 from aerobee.runtime.audit_log.writer import AuditLog
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.metrics.endpoint import MetricsEndpoint
 from aerobee.runtime.watched_file import WatchedFile
 
 _PURPOSE: Final = b"audit log"

@@ -22,13 +22,13 @@ import grpc
 import uvloop
 
 from aerobee.bench.measure import Latencies, Stopwatch, Throughput
-from aerobee.grpc_core.method import Style
+from aerobee.rpc.core.method import Style
+from aerobee.rpc.grpc_config import Engine
+from aerobee.rpc.grpcio_channel import CHANNEL_OPTIONS
+from aerobee.rpc.served_method import ServedMethod
+from aerobee.rpc.server_engine import ServerOptions
+from aerobee.rpc.serving import new_engine
 from aerobee.runtime.freed_memory import keep_freed_memory
-from aerobee.runtime.grpc_config import Engine
-from aerobee.runtime.grpcio_channel import CHANNEL_OPTIONS
-from aerobee.runtime.rpc import new_engine
-from aerobee.runtime.served_method import ServedMethod
-from aerobee.runtime.server_engine import ServerOptions
 
 ANSWER = b"\x08\x01\x10\x01\x20\x80\x80\x80\x80\x01\x28\x80\x80\x80\x80\x80\x04"
 REQUEST = struct.Struct(">II")

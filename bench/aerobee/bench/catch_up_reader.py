@@ -15,7 +15,7 @@ from pathlib import Path
 
 import grpc
 
-from aerobee.runtime.grpcio_channel import CHANNEL_OPTIONS
+from aerobee.rpc.grpcio_channel import CHANNEL_OPTIONS
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 CREDIT_BYTES = 4 * 1024 * 1024

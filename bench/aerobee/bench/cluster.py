@@ -16,8 +16,8 @@ from pathlib import Path
 import grpc
 
 from aerobee.bench.measure import Stopwatch
-from aerobee.broker.store.config import StoreConfig
-from aerobee.runtime.grpcio_channel import CHANNEL_OPTIONS
+from aerobee.rpc.grpcio_channel import CHANNEL_OPTIONS
+from aerobee.store.engine.config import StoreConfig
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 START_TIMEOUT_S = 60.0

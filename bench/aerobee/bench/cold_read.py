@@ -20,14 +20,14 @@ from aerobee.bench.measure import Stopwatch, Throughput
 from aerobee.bench.report import Report, Row
 from aerobee.bench.stores import fill_store
 from aerobee.bench.suite import Load, Say
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.broker.store.read_work import ReadWork
 from aerobee.client_core import ClusterConnection
 from aerobee.runtime.clock import SystemClock
-from aerobee.store_format.names import file_name
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.queue_reads import QueueRead
+from aerobee.store.engine.read_work import ReadWork
+from aerobee.store.format.names import file_name
 
 READ_BYTES = 512 * 1024
 SEGMENT_BYTES = 256 * 1024 * 1024

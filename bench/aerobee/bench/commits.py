@@ -15,7 +15,7 @@ from aerobee.bench import produce, suite
 from aerobee.bench.cluster import BenchCluster, broker_stats, running_cluster
 from aerobee.bench.measure import Latencies, Stopwatch, Throughput
 from aerobee.bench.report import Report, Row
-from aerobee.runtime.grpcio_channel import CHANNEL_OPTIONS
+from aerobee.rpc.grpcio_channel import CHANNEL_OPTIONS
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
 TOPIC = "bench"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from aerobee.bench.measure import Stopwatch
-from aerobee.runtime.grpcio_channel import CHANNEL_OPTIONS
+from aerobee.rpc.grpcio_channel import CHANNEL_OPTIONS
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 SAMPLE_INTERVAL_S = 0.01

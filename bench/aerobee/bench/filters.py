@@ -13,18 +13,18 @@ from aerobee.bench.measure import Stopwatch, Throughput
 from aerobee.bench.report import Report, Row
 from aerobee.broker.reading.egress import READ_BYTES_DEFAULT
 from aerobee.broker.reading.filters import filter_of
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.broker.store.read_work import ReadWork
+from aerobee.domain.sql_filter.expression import SqlExpression
+from aerobee.domain.sql_filter.wish import Wish
 from aerobee.runtime.clock import SystemClock
-from aerobee.sql_filter.expression import SqlExpression
-from aerobee.sql_filter.wish import Wish
-from aerobee.store_format.batch import BatchLimits, check_batch
-from aerobee.store_format.properties import encode_properties
-from aerobee.store_format.record import HostAddress, encode_batch
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.queue_reads import QueueRead
+from aerobee.store.engine.read_work import ReadWork
+from aerobee.store.format.batch import BatchLimits, check_batch
+from aerobee.store.format.properties import encode_properties
+from aerobee.store.format.record import HostAddress, encode_batch
+from aerobee.store.format.tags import TagsCodes
 
 TOPIC = "bench"
 BATCH_MESSAGES = 500

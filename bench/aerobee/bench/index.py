@@ -14,17 +14,17 @@ from aerobee.bench import produce, suite
 from aerobee.bench.cluster import running_cluster
 from aerobee.bench.measure import Latencies, Stopwatch, Throughput
 from aerobee.bench.report import Report, Row
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.index.key_index import KeyIndex
 from aerobee.runtime.clock import SystemClock, system_random
-from aerobee.store_format.batch import BatchLimits, check_batch
-from aerobee.store_format.checked_batch import CheckedBatch
-from aerobee.store_format.index_file import IndexKeys
-from aerobee.store_format.index_keys import hash_keys, topic_hash
-from aerobee.store_format.properties import encode_usual_properties
-from aerobee.store_format.record import HostAddress, encode_batch
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.index.key_index import KeyIndex
+from aerobee.store.format.batch import BatchLimits, check_batch
+from aerobee.store.format.checked_batch import CheckedBatch
+from aerobee.store.format.index_file import IndexKeys
+from aerobee.store.format.index_keys import hash_keys, topic_hash
+from aerobee.store.format.properties import encode_usual_properties
+from aerobee.store.format.record import HostAddress, encode_batch
+from aerobee.store.format.tags import TagsCodes
 
 TOPIC = "bench"
 BATCH_MESSAGES = 512

@@ -17,14 +17,13 @@ import uvloop
 
 from aerobee.bench.measure import Stopwatch
 from aerobee.bench.stores import BATCH_MESSAGES, HOST
+from aerobee.broker.cold_reads.read_pool import ReadPool
+from aerobee.broker.counters import Counters
 from aerobee.broker.edge.replicas.replication_service import (
     SERVICE_NAME,
     ReplicationService,
     add_replication_service,
 )
-from aerobee.broker.flush.flush_thread import FlushThread
-from aerobee.broker.observe.stats import Counters, LoopDelay
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.config import StreamLimits
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import LogState
@@ -32,17 +31,19 @@ from aerobee.broker.replication.master_term import MasterTerm, ReplicaName, Term
 from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.sender import ReplicationSender
 from aerobee.broker.replication.table_source import TableSource
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.message_store import MessageStore
+from aerobee.rpc.own_protocol import say_error
+from aerobee.rpc.serving import RpcServer
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.freed_memory import keep_freed_memory
-from aerobee.runtime.own_protocol import say_error
-from aerobee.runtime.rpc import RpcServer
-from aerobee.store_format.batch import BatchLimits, check_batch
-from aerobee.store_format.properties import encode_properties
-from aerobee.store_format.record import encode_batch
-from aerobee.store_format.tags import TagsCodes
+from aerobee.runtime.loop_delay import LoopDelay
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.flush.flush_thread import FlushThread
+from aerobee.store.format.batch import BatchLimits, check_batch
+from aerobee.store.format.properties import encode_properties
+from aerobee.store.format.record import encode_batch
+from aerobee.store.format.tags import TagsCodes
 
 CLUSTER, GROUP, EPOCH = "bench", "broker-a", 1
 HISTORY = EpochHistory.of([(EPOCH, 0)])

@@ -17,11 +17,9 @@ from aerobee.bench import bare_stream, suite
 from aerobee.bench.measure import Latencies, Stopwatch, Throughput
 from aerobee.bench.replica_master import CLUSTER, EPOCH, GROUP
 from aerobee.bench.report import Report, Row
+from aerobee.broker.cold_reads.read_pool import ReadPool
+from aerobee.broker.counters import Counters
 from aerobee.broker.edge.replicas.replication_client import connect_to_master
-from aerobee.broker.flush.flush_thread import FlushThread
-from aerobee.broker.flush.table_files import TableFiles
-from aerobee.broker.observe.stats import Counters, LoopDelay
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.config import StreamLimits
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.follower import Follower
@@ -29,11 +27,14 @@ from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.log_copy import SlaveSide
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.table_copies import TableCopies
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable, TopicTable
 from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.loop_delay import LoopDelay
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.config_tables import SubscriptionGroupTable, TopicTable
+from aerobee.store.flush.flush_thread import FlushThread
+from aerobee.store.flush.table_files import TableFiles
 
 POLL_S = 0.005
 LIVE_SINGLE_PER_S = 500

@@ -25,33 +25,29 @@ from pathlib import Path
 from aerobee.access.recording import recording
 from aerobee.broker.cluster.wired import access_of, node_name
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.flush.workers import DiskWorkers, Threads, Workers
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import NODE_TYPE
-from aerobee.broker.replication.opening import (
-    Opened,
-    change_log,
-    close_replicated,
-    open_replicated,
-)
+from aerobee.broker.opened import Opened
+from aerobee.broker.opening import change_log, close_replicated, open_replicated
 from aerobee.broker.replication.role_manager import Reopening
 from aerobee.broker.run import Run
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import Disk, RealDisk
-from aerobee.broker.store.flush_ledger import BEHIND_FACTOR
 from aerobee.broker.wiring import Mount, Wiring
+from aerobee.rpc.memory_budget import BROKER_MEMORY, MemoryBudget
+from aerobee.rpc.node_ports import serve_node_ports
+from aerobee.rpc.peer_limits import PeerLimits
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
-from aerobee.runtime.memory_budget import BROKER_MEMORY, MemoryBudget
-from aerobee.runtime.node_ports import serve_node_ports
 from aerobee.runtime.open_files import connections_max, raise_limit
-from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.private_files import close_to_others
 from aerobee.runtime.spared_collector import SparedCollector
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
 from aerobee.runtime.usable_memory import usable_memory
-from aerobee.store_format.record_layout import HostAddress
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import Disk, RealDisk
+from aerobee.store.engine.flush_ledger import BEHIND_FACTOR
+from aerobee.store.flush.workers import DiskWorkers, Threads, Workers
+from aerobee.store.format.record_layout import HostAddress
 
 log = logging.getLogger(__name__)
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aerobee.access.config import AccessConfig, require_certificates
-from aerobee.broker.observe.config_risks import broker_risks
+from aerobee.broker.config_risks import broker_risks
 from aerobee.broker.replication.config import READ_MEMORY_SHARE, ReplicationConfig
-from aerobee.broker.store.config import StoreConfig
 from aerobee.rocketmq_api.config import RocketmqConfig
+from aerobee.rpc.grpc_config import GrpcConfig
+from aerobee.rpc.outside_config import BrokerOutsideConfig, require_outside_that_works
+from aerobee.rpc.tls_config import NodeTlsConfig, require_tls_that_works
 from aerobee.runtime.addresses import (
     require_address,
     require_dialled_address,
@@ -19,14 +21,12 @@ from aerobee.runtime.addresses import (
 from aerobee.runtime.audit_log.config import AuditLogConfig
 from aerobee.runtime.config import Change, require
 from aerobee.runtime.config_check import Risk
-from aerobee.runtime.grpc_config import GrpcConfig
 from aerobee.runtime.health import HealthConfig
 from aerobee.runtime.log_config import LogConfig
 from aerobee.runtime.metrics.config import MetricsConfig
-from aerobee.runtime.outside_config import BrokerOutsideConfig, require_outside_that_works
-from aerobee.runtime.tls_config import NodeTlsConfig, require_tls_that_works
 from aerobee.runtime.usable_memory import UsableMemory
-from aerobee.store_format.record_layout import HostAddress
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.format.record_layout import HostAddress
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ZONE = re.compile(r"[a-zA-Z0-9_.-]{0,64}")

@@ -15,8 +15,6 @@ from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.registration import Registration
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.wired import Delays
-from aerobee.broker.duties import Duty
-from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.observe.broker_state import Writability
 from aerobee.broker.observe.health import BrokerHealth
@@ -24,20 +22,22 @@ from aerobee.broker.observe.metrics.figures import NODE_TYPE, BrokerFigures
 from aerobee.broker.observe.readiness import Readiness
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.popping.wired import Popping
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.replica_folder import ReplicaFolder
 from aerobee.broker.replication.role_manager import Reopening, RoleManager
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queue_reads import QueueReads
 from aerobee.cluster_view.channels import Channels
+from aerobee.rpc.metrics_endpoint import MetricsEndpoint
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import NotWritable, StoreFailed
 from aerobee.runtime.exception_groups import first_leaf
 from aerobee.runtime.log import log_event
-from aerobee.runtime.metrics.endpoint import MetricsEndpoint
 from aerobee.runtime.supervise import Lifecycle
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.queue_reads import QueueReads
+from aerobee.store.flush.table_files import TableFiles
 
 log = logging.getLogger(__name__)
 

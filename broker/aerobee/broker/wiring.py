@@ -18,9 +18,10 @@ from aerobee.broker.cluster.cluster_link import identity_of
 from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.wired import make_channels, make_leavers, make_registration
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.config import BrokerConfig
+from aerobee.broker.counters import Counters
 from aerobee.broker.delayed.wired import Delays
-from aerobee.broker.duties import Duties, OnChange
 from aerobee.broker.edge.own.audit_service import AuditService
 from aerobee.broker.edge.own.group_service import GroupService
 from aerobee.broker.edge.own.pull_service import PullService
@@ -30,13 +31,8 @@ from aerobee.broker.edge.replicas.replication_client import connector
 from aerobee.broker.edge.replicas.replication_service import ReplicationService
 from aerobee.broker.edge.rocketmq.wired import RocketmqApi
 from aerobee.broker.edge.server import BrokerServer, count_acknowledged, promise_of
-from aerobee.broker.flush.disk_watch import DiskWatch
-from aerobee.broker.flush.flush_thread import FlushThread
-from aerobee.broker.flush.table_files import TableFiles
-from aerobee.broker.flush.workers import DiskWorkers
 from aerobee.broker.groups.current_run import CurrentRun
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
-from aerobee.broker.groups.group_expiry import DAY_MS, GroupExpiry
 from aerobee.broker.groups.known_groups import KnownGroups
 from aerobee.broker.groups.member_streams import MemberStreams
 from aerobee.broker.groups.queue_leases import GroupQueue
@@ -48,27 +44,28 @@ from aerobee.broker.observe.broker_state import BrokerState, Writability
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.traffic import Traffic
 from aerobee.broker.observe.metrics.wired import make_figures
-from aerobee.broker.observe.stats import Counters, LoopDelay
 from aerobee.broker.observe.wired import make_readiness, make_snapshots
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC
+from aerobee.broker.offsets.group_expiry import DAY_MS, GroupExpiry
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity
 from aerobee.broker.offsets.snapshot_order import flush_what_was_sent_back
 from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.offsets.topic_ends import TopicEnds
+from aerobee.broker.opened import Opened
+from aerobee.broker.own_topics import add_own_topics
 from aerobee.broker.popping.wired import Popping
 from aerobee.broker.reading.egress import Egress
 from aerobee.broker.reading.message_lookup import MessageLookup
 from aerobee.broker.reading.queue_reader import QueueReader
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.config import StreamLimits
+from aerobee.broker.replication.duties import Duties, OnChange
 from aerobee.broker.replication.follower import Follower
 from aerobee.broker.replication.handover import Handover
 from aerobee.broker.replication.in_sync_proposer import InSyncProposer
 from aerobee.broker.replication.log_copy import SlaveSide
 from aerobee.broker.replication.mastership import Mastership
-from aerobee.broker.replication.opening import Opened
 from aerobee.broker.replication.read_places import ReadPlaces
 from aerobee.broker.replication.replica_folder import ReplicaFolder
 from aerobee.broker.replication.report import ReplicationReport
@@ -90,28 +87,32 @@ from aerobee.broker.sending.ingest import Ingest
 from aerobee.broker.sending.message_encoder import MessageEncoder
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.sending.watermarks import timed_waiters
-from aerobee.broker.store.config import FlushMode
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.broker.transactions.known import opened_halves
+from aerobee.broker.transactions.wired import Transactions
+from aerobee.rpc.memory_budget import MemoryBudget
+from aerobee.rpc.metrics_endpoint import MetricsEndpoint
+from aerobee.rpc.peer_limits import PeerLimits
+from aerobee.rpc.tls import NodeTls
+from aerobee.runtime.call_context import RequestNames
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.loop_delay import LoopDelay
+from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
+from aerobee.store.engine.config import FlushMode
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
 )
-from aerobee.broker.store.tables.own_topics import add_own_topics
-from aerobee.broker.transactions.known import opened_halves
-from aerobee.broker.transactions.wired import Transactions
-from aerobee.runtime.call_context import RequestNames
-from aerobee.runtime.clock import Clock
-from aerobee.runtime.memory_budget import MemoryBudget
-from aerobee.runtime.metrics.endpoint import MetricsEndpoint
-from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
-from aerobee.runtime.peer_limits import PeerLimits
-from aerobee.runtime.tls import NodeTls
-from aerobee.store_format.batch import BatchLimits
-from aerobee.store_format.delay_levels import DelayLevels
-from aerobee.store_format.delayed_records import DelayRules
-from aerobee.store_format.record_layout import HostAddress
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.flush.disk_watch import DiskWatch
+from aerobee.store.flush.flush_thread import FlushThread
+from aerobee.store.flush.table_files import TableFiles
+from aerobee.store.flush.workers import DiskWorkers
+from aerobee.store.format.batch import BatchLimits
+from aerobee.store.format.delay_levels import DelayLevels
+from aerobee.store.format.delayed_records import DelayRules
+from aerobee.store.format.record_layout import HostAddress
+from aerobee.store.format.tags import TagsCodes
 
 
 class Wiring:

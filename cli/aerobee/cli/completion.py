@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from aerobee.runtime.tls_config import TlsConfig
+from aerobee.rpc.tls_config import TlsConfig
 
 if TYPE_CHECKING:
     from aerobee import AdminClient

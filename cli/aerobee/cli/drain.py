@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from aerobee.cli.failures import FAILED, Failure
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import GET_STATS, HAND_OVER
+from aerobee.rpc.client_channel import DialledTls
 from aerobee.runtime import errors
-from aerobee.runtime.client_channel import DialledTls
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.v1 import broker_pb2, common_pb2
 

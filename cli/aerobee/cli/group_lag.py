@@ -13,8 +13,8 @@ import click
 
 from aerobee.cli.output import print_documents, print_json, remark_unanswered, say
 from aerobee.cli.target import Target
+from aerobee.domain.names import RETRY_PREFIX
 from aerobee.runtime.clock import SystemClock
-from aerobee.runtime.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from aerobee import AdminClient, Group

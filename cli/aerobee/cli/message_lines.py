@@ -27,7 +27,7 @@ from aerobee.client_core import Message, ReceivedMessage
 from aerobee.runtime.config import nearest
 from aerobee.runtime.errors import MessageIllegal
 from aerobee.runtime.printable import printable, printable_json
-from aerobee.store_format.reserved_properties import allowed_of
+from aerobee.store.format.reserved_properties import allowed_of
 
 CHUNK_BYTES = 256 * 1024
 FIELDS = (

@@ -10,7 +10,7 @@ from enum import StrEnum
 import click
 
 from aerobee.runtime.clock import SystemClock
-from aerobee.store_format.delay_levels import DELAY_MAX_MS
+from aerobee.store.format.delay_levels import DELAY_MAX_MS
 
 _AGO = re.compile(r"(\d{1,18})(s|m|h|d)", re.ASCII)
 _DELAY = re.compile(r"(\d{1,18})(ms|s|m|h|d)", re.ASCII)

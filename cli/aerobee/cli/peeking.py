@@ -15,7 +15,7 @@ from aerobee.cli.moments import Moment
 from aerobee.cli.queue_places import chosen_queues, offsets_at
 from aerobee.client_core import MessageQueue, Messages, ReceivedMessage
 from aerobee.consumer_client.filters import Expression, is_wanted
-from aerobee.sql_filter.expression import SqlExpression
+from aerobee.domain.sql_filter.expression import SqlExpression
 
 WAIT_S = 1.0
 """How long a broker waits for a new message before it answers that there is none."""

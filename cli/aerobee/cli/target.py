@@ -17,8 +17,8 @@ from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.local_cluster.plan import HOST, NAMESERVER_PORT
 from aerobee.cli.options import timeout_option
 from aerobee.cli.tls_options import tls_options
+from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime import errors
-from aerobee.runtime.tls_config import TlsConfig
 
 if TYPE_CHECKING:
     from aerobee import AdminClient

@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from aerobee.runtime import errors
-from aerobee.runtime.tls_config import (
+from aerobee.rpc.tls_config import (
     CA_VARIABLE,
     CERTIFICATE_VARIABLE,
     KEY_VARIABLE,
     TLS_VARIABLE,
     TlsConfig,
 )
+from aerobee.runtime import errors
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from aerobee.cluster_view.own_process import UsedAfterFork
     from aerobee.cluster_view.route import Endpoint, MessageQueue, TopicRoute
     from aerobee.cluster_view.routes import RouteChanges, Routes
+    from aerobee.rpc.tls_config import TlsConfig
     from aerobee.runtime import errors
     from aerobee.runtime.errors import AerobeeError
     from aerobee.runtime.freed_memory import keep_freed_memory
-    from aerobee.runtime.tls_config import TlsConfig
 
 __all__ = [
     "Access",
@@ -160,7 +160,7 @@ _NAMES = {
     ),
     "aerobee.runtime.errors": ("AerobeeError",),
     "aerobee.runtime.freed_memory": ("keep_freed_memory",),
-    "aerobee.runtime.tls_config": ("TlsConfig",),
+    "aerobee.rpc.tls_config": ("TlsConfig",),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -20,8 +20,8 @@ from aerobee.cluster_view.methods import (
     REMOVE_REPLICA,
 )
 from aerobee.cluster_view.route import Endpoint, MessageQueue
+from aerobee.domain.names import check_group_name
 from aerobee.runtime import errors
-from aerobee.runtime.names import check_group_name
 from aerobee.v1 import broker_pb2, nameserver_pb2
 
 CLEAN_TIMEOUT_MS = 300_000

@@ -24,7 +24,7 @@ from aerobee.client_core.messages import Messages
 from aerobee.client_core.offsets import Offsets
 from aerobee.client_core.schedules import Schedules
 from aerobee.client_core.transactions import Transactions
-from aerobee.runtime.tls_config import TlsConfig
+from aerobee.rpc.tls_config import TlsConfig
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -25,8 +25,8 @@ from aerobee.client_core.offsets import Offsets
 from aerobee.client_core.schedules import Schedules
 from aerobee.client_core.topics import Topics
 from aerobee.client_core.transactions import Transactions
+from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.tls_config import TlsConfig
 from aerobee.runtime.whole_number import check_whole_number
 
 TIMEOUT_S = 5.0

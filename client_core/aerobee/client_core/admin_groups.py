@@ -11,9 +11,9 @@ from aerobee.client_core.deletions import DeletedGroup, Deletions
 from aerobee.client_core.master_search import AnswerDict, AnswerList
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.domain.names import is_system_group
 from aerobee.runtime.errors import GroupNotFound, InvalidArgument
-from aerobee.runtime.names import is_system_group
-from aerobee.store_format.retry_delays import Steps
+from aerobee.store.format.retry_delays import Steps
 from aerobee.v1 import broker_pb2
 
 

@@ -20,11 +20,11 @@ from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.nameservers import Nameservers, parse_addresses
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.cluster_view.routes import Routes
+from aerobee.rpc.grpc_config import Engine
+from aerobee.rpc.tls import client_tls
+from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime.clock import Clock, clock_here, system_random
-from aerobee.runtime.grpc_config import Engine
-from aerobee.runtime.tls import client_tls
-from aerobee.runtime.tls_config import TlsConfig
-from aerobee.store_format.record import HostAddress
+from aerobee.store.format.record import HostAddress
 
 
 class ClusterConnection:

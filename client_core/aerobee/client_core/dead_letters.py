@@ -13,17 +13,17 @@ from aerobee.client_core.master_search import nobody_answers
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.methods import PULL, SETTLE_DEAD_LETTERS
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.domain.names import check_group_name
+from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime import errors
-from aerobee.runtime.names import check_group_name
-from aerobee.runtime.own_protocol import error_from_code
-from aerobee.store_format.dead_letter_fields import (
+from aerobee.store.format.dead_letter_fields import (
     DeadLetter,
     GroupNameTooLong,
     dead_letter_topic,
     read_dead_letter,
     retry_topic,
 )
-from aerobee.store_format.record import iterate_records
+from aerobee.store.format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 
 SETTLED_BY: Final = "CID_RMQ_SYS_DEAD_LETTERS"

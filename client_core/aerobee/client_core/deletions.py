@@ -11,8 +11,8 @@ from aerobee.client_core.master_search import AnswerDict
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.methods import DELETE_GROUP, DELETE_OFFSETS
 from aerobee.cluster_view.route import Endpoint, MessageQueue
+from aerobee.domain.names import check_group_name
 from aerobee.runtime import errors
-from aerobee.runtime.names import check_group_name
 from aerobee.v1 import broker_pb2
 
 DELETE_GROUP_TIMEOUT_MS = 130_000

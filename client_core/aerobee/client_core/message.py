@@ -22,28 +22,28 @@ from aerobee.client_core.schedule import (
     schedule_of,
 )
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.runtime.errors import CorruptBody, MessageIllegal, NotWritableTopic, PropertiesTooLarge
-from aerobee.runtime.names import (
+from aerobee.domain.names import (
     NO_TARGET,
     TOPIC_LENGTH_MAX,
     check_topic_name,
     is_retry_topic,
 )
-from aerobee.store_format.compression import BodyCorrupt, decompress
-from aerobee.store_format.message_id import offset_message_id, parse_offset_message_id
-from aerobee.store_format.properties import (
+from aerobee.runtime.errors import CorruptBody, MessageIllegal, NotWritableTopic, PropertiesTooLarge
+from aerobee.store.format.compression import BodyCorrupt, decompress
+from aerobee.store.format.message_id import offset_message_id, parse_offset_message_id
+from aerobee.store.format.properties import (
     PropertyIllegal,
     PropertyName,
     encode_properties,
 )
-from aerobee.store_format.record import HostAddress, Record, RecordCorrupt
-from aerobee.store_format.record_layout import (
+from aerobee.store.format.record import HostAddress, Record, RecordCorrupt
+from aerobee.store.format.record_layout import (
     BODY_AT,
     CRC_MASK,
     SYSFLAG_COMPRESSED,
     SYSFLAG_HOSTS_MASK,
 )
-from aerobee.store_format.reserved_properties import allowed_of
+from aerobee.store.format.reserved_properties import allowed_of
 
 PROPERTIES_BYTES_MAX = 32_767
 UNIQUE_KEY_PROPERTY_BYTES_MAX = len(PropertyName.UNIQ_KEY) + 2 + 56

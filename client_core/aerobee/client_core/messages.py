@@ -18,9 +18,9 @@ from aerobee.client_core.message import MessageId, ReceivedMessage
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.methods import GET_MESSAGE, PULL, QUERY_MESSAGES
 from aerobee.cluster_view.route import Endpoint, MessageQueue
+from aerobee.domain.tag_expression import sendable_tags
 from aerobee.runtime import errors
-from aerobee.runtime.tag_expression import sendable_tags
-from aerobee.store_format.record import Record, iterate_records
+from aerobee.store.format.record import Record, iterate_records
 from aerobee.v1 import broker_pb2
 
 FOUND_MESSAGES_MAX = 64

@@ -22,8 +22,8 @@ from aerobee.cluster_view.methods import (
     SEARCH_BY_TIMESTAMP,
 )
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime import errors
-from aerobee.runtime.own_protocol import error_from_code
 from aerobee.v1 import broker_pb2, common_pb2
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from aerobee.runtime.errors import MessageIllegal
-from aerobee.store_format.delay_levels import DELAY_MAX_MS, LEVELS_MAX
+from aerobee.store.format.delay_levels import DELAY_MAX_MS, LEVELS_MAX
 
 SCHEDULE_BYTES_MAX = 600
 """What brokers may add to the properties of a delayed message, including its topic."""

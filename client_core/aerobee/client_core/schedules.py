@@ -21,7 +21,7 @@ from aerobee.cluster_view.methods import (
 )
 from aerobee.cluster_view.route import Endpoint, MessageQueue
 from aerobee.runtime import errors
-from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
+from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
 from aerobee.v1 import broker_pb2
 
 WAITING_MESSAGES_MAX = 100

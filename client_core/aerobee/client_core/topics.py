@@ -10,7 +10,7 @@ from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.master_search import AnswerList, ask_masters
 from aerobee.cluster_view.methods import CREATE_TOPIC, DELETE_TOPIC, LIST_TOPICS, UPDATE_TOPIC
 from aerobee.cluster_view.route import Endpoint
-from aerobee.runtime.names import check_topic_name
+from aerobee.domain.names import check_topic_name
 from aerobee.v1 import audit_pb2, common_pb2, nameserver_pb2
 
 

@@ -14,7 +14,7 @@ from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.methods import END_TRANSACTION, GET_MESSAGE, LIST_TRANSACTIONS
 from aerobee.cluster_view.route import Endpoint, MessageQueue
 from aerobee.runtime import errors
-from aerobee.store_format.record import Record
+from aerobee.store.format.record import Record
 from aerobee.v1 import broker_pb2
 
 OPEN_TRANSACTIONS_MAX: Final = 100

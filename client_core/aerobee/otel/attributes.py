@@ -13,7 +13,7 @@ from opentelemetry.util.types import AttributeValue
 
 from aerobee.client_core.message import Message, ReceivedMessage
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.store_format.record import RecordCorrupt
+from aerobee.store.format.record import RecordCorrupt
 
 Attributes = dict[str, AttributeValue]
 

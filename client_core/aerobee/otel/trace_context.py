@@ -13,9 +13,9 @@ from opentelemetry.context import Context
 
 from aerobee.client_core.message import Message, ReceivedMessage
 from aerobee.runtime.errors import MessageIllegal
-from aerobee.store_format.properties import PropertyIllegal, PropertyName, encode_properties
-from aerobee.store_format.record import RecordCorrupt
-from aerobee.store_format.reserved_properties import allowed_of
+from aerobee.store.format.properties import PropertyIllegal, PropertyName, encode_properties
+from aerobee.store.format.record import RecordCorrupt
+from aerobee.store.format.reserved_properties import allowed_of
 
 TRACEPARENT: Final = "traceparent"
 

@@ -20,14 +20,14 @@ from google.protobuf.message import DecodeError, Message
 from aerobee.access.credentials import Credentials, credentials_of_environment
 from aerobee.cluster_view.methods import Method
 from aerobee.cluster_view.own_process import OwnProcess
-from aerobee.grpc_core.answer_head import CallError
-from aerobee.grpc_core.connection_set import MemoryLimit
+from aerobee.rpc.client_channel import ClientChannel, ClientStream, DialledTls, open_channel
+from aerobee.rpc.core.answer_head import CallError
+from aerobee.rpc.core.connection_set import MemoryLimit
+from aerobee.rpc.grpc_config import Engine, engine_of_environment
+from aerobee.rpc.own_protocol import error_from_call
 from aerobee.runtime import errors
 from aerobee.runtime.call_context import Metadata, RequestIds, RequestNames, outgoing_ids
-from aerobee.runtime.client_channel import ClientChannel, ClientStream, DialledTls, open_channel
 from aerobee.runtime.clock import system_random
-from aerobee.runtime.grpc_config import Engine, engine_of_environment
-from aerobee.runtime.own_protocol import error_from_call
 
 Q = TypeVar("Q", bound=Message | bytes)
 R = TypeVar("R", bound=Message | bytes)

@@ -20,11 +20,11 @@ from aerobee.cluster_view.channels import Channels, ServerStream
 from aerobee.cluster_view.methods import QUERY_ROUTE, WATCH_ROUTES
 from aerobee.cluster_view.nameservers import Nameservers
 from aerobee.cluster_view.route import Endpoint, NewestEpochs, TopicRoute
+from aerobee.domain.names import check_topic_name
+from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
-from aerobee.runtime.names import check_topic_name
-from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.waiting import SharedFuture
 from aerobee.v1 import common_pb2, nameserver_pb2

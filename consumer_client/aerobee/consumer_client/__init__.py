@@ -34,7 +34,7 @@ from aerobee.consumer_client.strategies import (
     RebalanceStrategy,
     Sticky,
 )
-from aerobee.sql_filter.expression import SqlExpression
+from aerobee.domain.sql_filter.expression import SqlExpression
 
 __all__ = [
     "Averagely",

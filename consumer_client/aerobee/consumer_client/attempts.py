@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.process_queue import Entry
-from aerobee.store_format.record import RecordCorrupt
+from aerobee.store.format.record import RecordCorrupt
 
 MAGIC = 0x41_45_52_4F_41_54_54_31
 WORKERS_MAX = 1_024

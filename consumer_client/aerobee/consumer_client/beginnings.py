@@ -25,10 +25,10 @@ from aerobee.client_core.offsets import Offsets, all_of
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.committing import PASSING_ERRORS, OffsetStore
 from aerobee.consumer_client.options import ConsumerConfig, StartFrom
+from aerobee.domain.names import is_retry_topic
 from aerobee.runtime import errors
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
-from aerobee.runtime.names import is_retry_topic
 from aerobee.runtime.whole_number import check_whole_number
 
 log = logging.getLogger(__name__)

@@ -28,8 +28,8 @@ from aerobee.consumer_client.received_batch import ReceivedBatch
 from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.consumer_client.statistics import ConsumerStatistics
 from aerobee.consumer_client.strategies import RebalanceStrategy
+from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime import errors
-from aerobee.runtime.tls_config import TlsConfig
 
 Consumer = TypeVar("Consumer", bound=PullConsumer | PushConsumer)
 Taken = TypeVar("Taken", ReceivedMessage, ReceivedBatch)

@@ -9,8 +9,8 @@ from aerobee.client_core.offsets import Offsets
 from aerobee.cluster_view.methods import COMMIT_OFFSETS
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.committing import Commit
+from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime import errors
-from aerobee.runtime.own_protocol import error_from_code
 from aerobee.v1 import broker_pb2, common_pb2
 
 

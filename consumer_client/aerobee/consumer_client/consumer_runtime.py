@@ -42,16 +42,16 @@ from aerobee.consumer_client.options import ConsumerConfig, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue
 from aerobee.consumer_client.rebalancer import Rebalancer
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
-from aerobee.runtime import errors
-from aerobee.runtime.clock import Clock, clock_here, system_random
-from aerobee.runtime.log import log_event
-from aerobee.runtime.names import (
+from aerobee.domain.names import (
     check_client_id,
     check_group_name,
     check_topic_name,
     is_retry_topic,
 )
-from aerobee.runtime.tls_config import TlsConfig
+from aerobee.rpc.tls_config import TlsConfig
+from aerobee.runtime import errors
+from aerobee.runtime.clock import Clock, clock_here, system_random
+from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
 

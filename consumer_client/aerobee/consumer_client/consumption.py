@@ -28,9 +28,9 @@ from aerobee.consumer_client.group_reads import GroupReads
 from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue
 from aerobee.consumer_client.statistics import QueueStatistics
+from aerobee.domain.names import is_retry_topic
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
-from aerobee.runtime.names import is_retry_topic
 from aerobee.v1 import broker_pb2, common_pb2
 
 log = logging.getLogger(__name__)

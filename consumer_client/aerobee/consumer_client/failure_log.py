@@ -26,7 +26,7 @@ from aerobee.consumer_client.process_queue import Entry
 from aerobee.consumer_client.push_queue import PushQueue
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
-from aerobee.store_format.record import RecordCorrupt
+from aerobee.store.format.record import RecordCorrupt
 
 PLACES_MAX = 1_000
 """After this many, lines without tracebacks: code generated anew for each message has no end of

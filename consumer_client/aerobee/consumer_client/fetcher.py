@@ -16,8 +16,8 @@ from aerobee.cluster_view.channels import Stream
 from aerobee.consumer_client.filters import wire_filter
 from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.owned_queue import OwnedQueue
+from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime import errors
-from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.run_together import run_together
 from aerobee.v1 import broker_pb2, common_pb2
 

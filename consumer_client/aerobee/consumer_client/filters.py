@@ -7,9 +7,9 @@ results of an SQL expression are exact.
 from __future__ import annotations
 
 from aerobee.client_core.message import ReceivedMessage
+from aerobee.domain.sql_filter.expression import SqlExpression
+from aerobee.domain.tag_expression import sendable_tags
 from aerobee.runtime.errors import FilterIllegal
-from aerobee.runtime.tag_expression import sendable_tags
-from aerobee.sql_filter.expression import SqlExpression
 from aerobee.v1 import broker_pb2
 
 Expression = str | SqlExpression

@@ -30,10 +30,10 @@ from aerobee.consumer_client.membership import (
     SessionEvents,
     clustering_members,
 )
+from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
-from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.run_together import run_together
 from aerobee.v1 import broker_pb2

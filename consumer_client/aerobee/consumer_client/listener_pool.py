@@ -40,7 +40,7 @@ from aerobee.consumer_client.sending_back import (
     reason_of,
 )
 from aerobee.runtime.clock import Clock
-from aerobee.store_format.retry_delays import IN_ORDER
+from aerobee.store.format.retry_delays import IN_ORDER
 
 log = logging.getLogger(__name__)
 

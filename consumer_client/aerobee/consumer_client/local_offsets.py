@@ -23,7 +23,7 @@ from aerobee.consumer_client.committing import Commit
 from aerobee.runtime.errors import AerobeeError, InvalidArgument
 from aerobee.runtime.log import log_event
 from aerobee.runtime.private_files import make_private_folder, private_opener
-from aerobee.store_format.json_config import JsonIllegal, ObjectKey, parse_object, render_json
+from aerobee.store.format.json_config import JsonIllegal, ObjectKey, parse_object, render_json
 
 FOLDER_DEFAULT = ".rocketmq_offsets"
 FILE_NAME = "offsets.json"

@@ -36,10 +36,10 @@ from aerobee.consumer_client.pull_queue import PulledQueues, PullQueue
 from aerobee.consumer_client.received_batch import ReceivedBatch
 from aerobee.consumer_client.statistics import ConsumerStatistics
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
+from aerobee.domain.names import check_topic_name
+from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime.clock import Clock, clock_here
 from aerobee.runtime.errors import InvalidArgument, ShuttingDown
-from aerobee.runtime.names import check_topic_name
-from aerobee.runtime.tls_config import TlsConfig
 from aerobee.runtime.whole_number import check_whole_number
 
 FRAME_MESSAGES_MAX = 65_536

@@ -45,11 +45,11 @@ from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.consumer_client.sending_back import FailedWork, SendingBack
 from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatistics
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
+from aerobee.domain.names import check_topic_name, is_retry_topic
+from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime.clock import Clock, clock_here
 from aerobee.runtime.errors import InvalidArgument, ShuttingDown
-from aerobee.runtime.names import check_topic_name, is_retry_topic
-from aerobee.runtime.tls_config import TlsConfig
-from aerobee.store_format.dead_letter_fields import retry_topic
+from aerobee.store.format.dead_letter_fields import retry_topic
 
 RETRIES_WITHOUT_END = (1 << 31) - 1
 """The broker counts, and the member decides."""

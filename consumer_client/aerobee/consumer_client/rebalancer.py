@@ -24,9 +24,9 @@ from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.sessions import Sessions
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
+from aerobee.domain.names import is_retry_topic
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
-from aerobee.runtime.names import is_retry_topic
 
 log = logging.getLogger(__name__)
 

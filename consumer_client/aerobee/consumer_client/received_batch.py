@@ -17,7 +17,7 @@ from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.runtime.errors import MessageIllegal
-from aerobee.store_format.record_layout import (
+from aerobee.store.format.record_layout import (
     BODY_AT,
     CRC_MASK,
     RECORD_SIZE_MIN,

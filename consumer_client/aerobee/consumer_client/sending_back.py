@@ -23,10 +23,10 @@ from aerobee.consumer_client.failure_log import FailureLine
 from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.consumer_client.push_queue import PushQueue
+from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
-from aerobee.runtime.own_protocol import error_from_code
-from aerobee.store_format.dead_letter_fields import dead_letter_topic
+from aerobee.store.format.dead_letter_fields import dead_letter_topic
 from aerobee.v1 import broker_pb2, common_pb2
 
 log = logging.getLogger(__name__)

@@ -20,6 +20,7 @@ from aerobee.access.nodes import NAMESERVER, NodeName
 from aerobee.access.recorder import Recorder
 from aerobee.access.recording import recording
 from aerobee.cluster_view.channels import Channels
+from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.nameserver.access_service import AccessService
 from aerobee.nameserver.broker_groups import BrokerGroups
 from aerobee.nameserver.config import NameserverConfig
@@ -48,22 +49,21 @@ from aerobee.rocketmq_api.request_limits import messaging_request_limits
 from aerobee.rocketmq_api.services.failures import answer_errors
 from aerobee.rocketmq_api.services.methods import SERVICE_NAME as ROCKETMQ
 from aerobee.rocketmq_api.services.service import MessagingService, add_messaging_service
+from aerobee.rpc.grpc_config import Engine
+from aerobee.rpc.memory_budget import NAMESERVER_MEMORY, MemoryBudget
+from aerobee.rpc.node_ports import serve_node_ports
+from aerobee.rpc.own_protocol import say_error
+from aerobee.rpc.peer_limits import PeerLimits
+from aerobee.rpc.serving import RpcServer
+from aerobee.rpc.tls import NodeTls
 from aerobee.runtime.clock import Clock, SystemClock, system_random
-from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.health import Question
 from aerobee.runtime.log import log_event
 from aerobee.runtime.loop_turns import LoopTurns
-from aerobee.runtime.memory_budget import NAMESERVER_MEMORY, MemoryBudget
-from aerobee.runtime.node_ports import serve_node_ports
-from aerobee.runtime.own_protocol import say_error
-from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.retry import Backoff
-from aerobee.runtime.rpc import RpcServer
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
-from aerobee.runtime.tls import NodeTls
 from aerobee.runtime.usable_memory import usable_memory
 from aerobee.runtime.watched_file import LOOK_INTERVAL_S
-from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.v1 import access_pb2, access_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
 
 log = logging.getLogger(__name__)

@@ -7,6 +7,14 @@ from dataclasses import dataclass, field
 
 from aerobee.access.config import AccessConfig, open_door, require_certificates
 from aerobee.rocketmq_api.config import RocketmqConfig
+from aerobee.rpc.config_risks import common_risks, exposed_secrets
+from aerobee.rpc.grpc_config import GrpcConfig
+from aerobee.rpc.outside_config import (
+    OutsideConfig,
+    outside_risks,
+    require_outside_that_works,
+)
+from aerobee.rpc.tls_config import NodeTlsConfig, require_tls_that_works
 from aerobee.runtime.addresses import (
     is_loopback,
     require_address,
@@ -16,17 +24,9 @@ from aerobee.runtime.addresses import (
 from aerobee.runtime.audit_log.config import AuditLogConfig
 from aerobee.runtime.config import require
 from aerobee.runtime.config_check import Risk
-from aerobee.runtime.config_risks import common_risks, exposed_secrets
-from aerobee.runtime.grpc_config import GrpcConfig
 from aerobee.runtime.health import HealthConfig
 from aerobee.runtime.log_config import LogConfig
 from aerobee.runtime.metrics.config import MetricsConfig
-from aerobee.runtime.outside_config import (
-    OutsideConfig,
-    outside_risks,
-    require_outside_that_works,
-)
-from aerobee.runtime.tls_config import NodeTlsConfig, require_tls_that_works
 
 _CLUSTER_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from aerobee.access.table import Records
+from aerobee.domain.broker_condition import BrokerCondition
+from aerobee.domain.names import is_retry_topic
 from aerobee.nameserver import election
 from aerobee.nameserver.route_table import RouteTable, TopicChanges
 from aerobee.nameserver.stored import (
@@ -16,10 +18,8 @@ from aerobee.nameserver.stored import (
     SetState,
     Topic,
 )
-from aerobee.runtime.broker_condition import BrokerCondition
+from aerobee.rpc.own_protocol import code_of
 from aerobee.runtime.errors import AerobeeError, Busy
-from aerobee.runtime.names import is_retry_topic
-from aerobee.runtime.own_protocol import code_of
 from aerobee.v1 import common_pb2, nameserver_pb2
 
 _STATES = {

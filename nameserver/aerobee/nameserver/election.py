@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from aerobee.domain.broker_condition import BrokerCondition
 from aerobee.nameserver.stored import (
     NO_MASTER,
     BrokerKey,
@@ -26,7 +27,6 @@ from aerobee.nameserver.stored import (
     InSyncReplica,
     ReplicaSet,
 )
-from aerobee.runtime.broker_condition import BrokerCondition
 from aerobee.runtime.errors import InvalidArgument, StaleEpoch
 
 UNCLEAN_EPOCHS_MAX = 100

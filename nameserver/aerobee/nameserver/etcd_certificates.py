@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Final
 
 from aerobee.nameserver.config import EtcdConfig, EtcdTlsConfig
-from aerobee.runtime.tls import expiry_of
+from aerobee.rpc.tls import expiry_of
 
 INTERVAL_S: Final = 600.0
 _TIMEOUT_S: Final = 5.0

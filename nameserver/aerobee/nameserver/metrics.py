@@ -15,9 +15,10 @@ from aerobee.nameserver.etcd_calls import EtcdCalls
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.route_table import RouteTable
 from aerobee.nameserver.sessions import BrokerSessions
+from aerobee.rpc.memory_budget import MemoryBudget
+from aerobee.rpc.peer_limits import PeerLimits
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.loop_delay import LoopDelay
-from aerobee.runtime.memory_budget import MemoryBudget
 from aerobee.runtime.metrics.families import (
     OTHER,
     AnyFamily,
@@ -29,7 +30,6 @@ from aerobee.runtime.metrics.families import (
     one_gauge,
 )
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
-from aerobee.runtime.peer_limits import PeerLimits
 
 NODE_TYPE = "nameserver"
 WILDCARDS = frozenset({"0.0.0.0", "[::]"})

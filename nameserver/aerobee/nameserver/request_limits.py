@@ -9,7 +9,7 @@ from __future__ import annotations
 from aerobee.access.policies import SOURCES_MAX
 from aerobee.access.quota import QUOTA_FIELDS
 from aerobee.access.users import PEER_LENGTH_MAX, PEERS_MAX
-from aerobee.runtime.request_limits import Limit, RequestLimits
+from aerobee.rpc.request_limits import Limit, RequestLimits
 from aerobee.v1 import access_pb2, nameserver_pb2
 
 KIB = 1024

@@ -9,12 +9,12 @@ from typing import Final
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import DESCRIBE_GROUP
 from aerobee.cluster_view.route import TopicRoute
+from aerobee.domain.names import is_retry_topic
 from aerobee.nameserver import convert
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.rocketmq_api.clients.settings import GroupRules
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, GroupNotFound, NoBrokerAvailable, TopicNotFound
-from aerobee.runtime.names import is_retry_topic
 from aerobee.v1 import broker_pb2
 
 RULES_KEPT_S: Final = 10.0

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from aerobee.access.running import topics_listed
+from aerobee.domain.names import check_topic_name, is_retry_topic
 from aerobee.nameserver import convert
 from aerobee.nameserver.broker_groups import BrokerGroups
 from aerobee.nameserver.broker_session import BrokerSession
@@ -17,11 +18,10 @@ from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import BrokerRecord, Topic
 from aerobee.nameserver.topics import Topics
+from aerobee.rpc.outside import came_outside, require_inside
+from aerobee.rpc.served_method import answered_at_once
 from aerobee.runtime.errors import AerobeeError, InvalidArgument, ShuttingDown, Unreachable
 from aerobee.runtime.exception_groups import first_leaf
-from aerobee.runtime.names import check_topic_name, is_retry_topic
-from aerobee.runtime.outside import came_outside, require_inside
-from aerobee.runtime.served_method import answered_at_once
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
 LEASES_SILENT_MAX = 2

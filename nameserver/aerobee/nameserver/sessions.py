@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Collection
 
+from aerobee.domain import names
 from aerobee.nameserver import convert
 from aerobee.nameserver.broker_session import BrokerSession
 from aerobee.nameserver.log_reach import LogPositions
@@ -22,7 +23,6 @@ from aerobee.nameserver.notifier import Notifier
 from aerobee.nameserver.registry import Registry
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.stored import BrokerKey
-from aerobee.runtime import names
 from aerobee.runtime.call_context import current_ids
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, InvalidArgument, RegistryUnavailable

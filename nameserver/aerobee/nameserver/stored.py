@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from aerobee.domain.broker_condition import BrokerCondition
 from aerobee.nameserver.key_values import KeyValue
 from aerobee.nameserver.stored_access import AccessKey, PolicyKey, QuotaKey, UserKey
-from aerobee.runtime.broker_condition import BrokerCondition
 
 NO_MASTER = -1
 EPOCH_MAX = 2**53

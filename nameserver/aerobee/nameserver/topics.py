@@ -13,6 +13,8 @@ import heapq
 import zlib
 from collections.abc import Mapping, Sequence
 
+from aerobee.domain import names
+from aerobee.domain.topic_attributes import check_topic_attributes
 from aerobee.nameserver.config import TopicPolicy
 from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.key_values import Delete, KeyValue, Put
@@ -27,7 +29,6 @@ from aerobee.nameserver.stored import (
     encode_topic,
 )
 from aerobee.nameserver.topic_limits import TopicLimits
-from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     Busy,
@@ -38,7 +39,6 @@ from aerobee.runtime.errors import (
     TopicExists,
     TopicNotFound,
 )
-from aerobee.runtime.topic_attributes import check_topic_attributes
 
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 PERM_DEFAULT = PERM_READ | PERM_WRITE

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.errors import AerobeeError
-from aerobee.store_format.delayed_records import TIMER_TOPIC
+from aerobee.store.format.delayed_records import TIMER_TOPIC
 
 RECORD_OVERHEAD_BYTES = 160
 """A generous estimate for a record without body and properties; only limits depend on it."""

@@ -25,7 +25,7 @@ from aerobee.producer_client.producer import Producer
 from aerobee.producer_client.receipt import Receipt, Receipts
 from aerobee.producer_client.statistics import ProducerStatistics
 from aerobee.producer_client.transactions import Transaction
-from aerobee.runtime.tls_config import TlsConfig
+from aerobee.rpc.tls_config import TlsConfig
 
 CheckAnswerOf = Callable[[TransactionCheck], CheckAnswer]
 

@@ -19,7 +19,7 @@ from aerobee.producer_client.selector import by_sharding_key
 from aerobee.producer_client.targets import Targets
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
-from aerobee.store_format.message_id import UniqueIdGenerator
+from aerobee.store.format.message_id import UniqueIdGenerator
 
 # Reads fields of many messages without a Python frame for each.
 _TOPIC = attrgetter("topic")

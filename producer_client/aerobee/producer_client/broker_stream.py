@@ -30,11 +30,11 @@ from aerobee.producer_client.receipt import Durability, SendStatus, StoredBatch
 from aerobee.producer_client.refusals import denied
 from aerobee.producer_client.store_host import StoreHosts
 from aerobee.producer_client.turns import QueueTurns, Sequences
+from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime import errors
-from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.retry import Backoff
-from aerobee.store_format.message_id import UniqueIdGenerator
-from aerobee.store_format.record import HostAddress
+from aerobee.store.format.message_id import UniqueIdGenerator
+from aerobee.store.format.record import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2
 
 RECONNECT_BACKOFF = Backoff(base_ms=20, max_ms=500)

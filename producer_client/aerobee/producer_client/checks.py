@@ -21,13 +21,13 @@ from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.transactions import TransactionOutcome
 from aerobee.cluster_view.methods import WATCH_CHECKS
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.domain.names import check_topic_name
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
-from aerobee.runtime.names import check_topic_name
 from aerobee.runtime.retry import Backoff
-from aerobee.store_format.record import Record, RecordCorrupt
-from aerobee.store_format.record_layout import RecordIllegal
-from aerobee.store_format.transaction_records import HalfIllegal, committed_record
+from aerobee.store.format.record import Record, RecordCorrupt
+from aerobee.store.format.record_layout import RecordIllegal
+from aerobee.store.format.transaction_records import HalfIllegal, committed_record
 from aerobee.v1 import broker_pb2
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from aerobee.producer_client.targets import Target
 from aerobee.producer_client.turns import QueueTurns, Sequences
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
-from aerobee.store_format.message_id import UniqueIdGenerator
+from aerobee.store.format.message_id import UniqueIdGenerator
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from aerobee.producer_client.accumulator import Batch, EncodedBatch
 from aerobee.producer_client.config import Compression, ProducerConfig
-from aerobee.store_format.compression import CompressionKind, compress
-from aerobee.store_format.record import HostAddress, encode_batch_parts, encode_record
+from aerobee.store.format.compression import CompressionKind, compress
+from aerobee.store.format.record import HostAddress, encode_batch_parts, encode_record
 
 OFF_LOOP_BYTES_MIN = 256 * 1024
 """From this many bytes to compress, a thread does it, so that the loop is not blocked for

@@ -35,11 +35,11 @@ from aerobee.producer_client.refusals import check_all, checked_size
 from aerobee.producer_client.statistics import ProducerStatistics
 from aerobee.producer_client.targets import Targets
 from aerobee.producer_client.transactions import Transaction, TransactionSender
+from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
-from aerobee.runtime.tls_config import TlsConfig
-from aerobee.store_format.message_id import UniqueIdGenerator
+from aerobee.store.format.message_id import UniqueIdGenerator
 
 log = logging.getLogger(__name__)
 

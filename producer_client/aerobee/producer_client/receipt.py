@@ -14,10 +14,10 @@ from typing import overload
 
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.errors import AerobeeError
-from aerobee.store_format.message_id import offset_message_id
-from aerobee.store_format.properties import VALUE_END, PropertyName, find_property
-from aerobee.store_format.recall_handle import RecallHandle
-from aerobee.store_format.record import HostAddress
+from aerobee.store.format.message_id import offset_message_id
+from aerobee.store.format.properties import VALUE_END, PropertyName, find_property
+from aerobee.store.format.recall_handle import RecallHandle
+from aerobee.store.format.record import HostAddress
 
 UNIQUE_KEY_AT = len(PropertyName.UNIQ_KEY) + 1
 

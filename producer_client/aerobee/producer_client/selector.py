@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.store_format.java_hash import index_key_hash
+from aerobee.store.format.java_hash import index_key_hash
 
 AVOIDANCE_MS: tuple[tuple[int, int], ...] = (
     (15_000, 30_000),

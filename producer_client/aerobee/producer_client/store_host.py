@@ -13,7 +13,7 @@ from typing import Any
 
 from aerobee.cluster_view.route import Endpoint
 from aerobee.runtime import errors
-from aerobee.store_format.record import HostAddress
+from aerobee.store.format.record import HostAddress
 
 LOOK_UP_TIMEOUT_S = 5.0
 

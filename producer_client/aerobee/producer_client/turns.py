@@ -19,7 +19,7 @@ import random
 
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.accumulator import Batch, Lane
-from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END
+from aerobee.store.format.producer_number import PRODUCER_ID_END, SEQUENCE_END
 
 AHEAD_MAX = 64
 """A batch is written only while fewer than this many were written since the oldest batch of its

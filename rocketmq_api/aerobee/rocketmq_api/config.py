@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.runtime.config import require
-from aerobee.store_format.delay_levels import DELAY_MAX_MS
+from aerobee.store.format.delay_levels import DELAY_MAX_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from aerobee.runtime.request_limits import COUNTED_FROM, Limit, RequestLimits
-from aerobee.runtime.tag_expression import EXPRESSION_LENGTH_MAX
+from aerobee.domain.tag_expression import EXPRESSION_LENGTH_MAX
+from aerobee.rpc.request_limits import COUNTED_FROM, Limit, RequestLimits
 from apache.rocketmq.v2 import service_pb2
 
 KIB: Final = 1024

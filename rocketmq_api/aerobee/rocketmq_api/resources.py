@@ -16,9 +16,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from aerobee.rocketmq_api.codes import Refused
-from aerobee.runtime.errors import IllegalName
-from aerobee.runtime.names import (
+from aerobee.domain.names import (
     DEAD_LETTER_PREFIX,
     RETRY_PREFIX,
     SYSTEM_GROUP_PREFIX,
@@ -26,6 +24,8 @@ from aerobee.runtime.names import (
     check_topic_name,
     is_system_topic,
 )
+from aerobee.rocketmq_api.codes import Refused
+from aerobee.runtime.errors import IllegalName
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 NAMESPACE_LENGTH_MAX: Final = 64

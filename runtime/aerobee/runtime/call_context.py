@@ -74,7 +74,7 @@ class _Request:
 
 
 CURRENT_CALL: ContextVar[CallInfo | None] = ContextVar("aerobee_call", default=None)
-"""Set by the error border of a server (`aerobee.runtime.rpc`) and by `request_scope`."""
+"""Set by the error border of a server (`aerobee.rpc.serving`) and by `request_scope`."""
 
 
 class RequestNames:

@@ -1,7 +1,7 @@
 """Every failure that a user of Aerobee can cause or meet, as one shallow tree.
 
 Servers raise these and know no protocol. At its border, each protocol has one table of how to
-report them; that of aerobee.v1 is in `aerobee.runtime.own_protocol`, where clients turn its answers
+report them; that of aerobee.v1 is in `aerobee.rpc.own_protocol`, where clients turn its answers
 back into the same classes.
 
 Users import them from `aerobee.errors`, and tracebacks show that name.

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from aerobee.broker.config import BrokerConfig, SessionConfig
 from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.client_core.admin import Admin
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.topics import Topics
@@ -26,6 +24,8 @@ from aerobee.nameserver.config import BrokerLeaseConfig, NameserverConfig
 from aerobee.nameserver.stored import Keys
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import DeadlineExceeded, Unreachable
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.retention.retention_config import RetentionConfig
 from aerobee.testing.memory_network import MemoryNetwork
 from aerobee.testing.memory_registry import MemoryRegistry
 from aerobee.testing.nodes import BrokerNode, NameserverNode

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
-from aerobee.broker.flush.work_thread import Done, Post
+from aerobee.store.flush.work_thread import Done, Post
 from aerobee.testing.node_disk import DiskFaults
 
 T = TypeVar("T")

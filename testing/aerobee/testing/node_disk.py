@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 
-from aerobee.broker.store.disk import Advice, BytesLike, DirectoryEntry, Disk, DiskFile, DiskLock
+from aerobee.store.engine.disk import Advice, BytesLike, DirectoryEntry, Disk, DiskFile, DiskLock
 
 
 class Killed(BaseException):

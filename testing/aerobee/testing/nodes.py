@@ -14,13 +14,13 @@ from dataclasses import replace
 
 from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.flush.workers import Threads, Workers
-from aerobee.broker.store.disk import Disk
 from aerobee.nameserver.app import serve_nameserver
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.supervise import Lifecycle
+from aerobee.store.engine.disk import Disk
+from aerobee.store.flush.workers import Threads, Workers
 from aerobee.testing.inline_workers import InlineWorkers
 from aerobee.testing.memory_network import PLACE, MemoryNetwork
 from aerobee.testing.node_disk import DiskFaults, NodeDisk

@@ -19,9 +19,9 @@ from typing import Any, Self, TypeVar
 import uvloop
 
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.store.disk import RealDisk
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.private_files import make_private_folder
+from aerobee.store.engine.disk import RealDisk
 from aerobee.testing.cluster_nodes import ClusterNodes, Shape
 from aerobee.testing.nodes import BrokerNode
 from aerobee.testing.process_node import BrokerProcess

@@ -11,7 +11,7 @@ import errno
 import os
 from collections.abc import Iterator
 
-from aerobee.broker.store.disk import DirectoryEntry, DiskFile, DiskLock
+from aerobee.store.engine.disk import DirectoryEntry, DiskFile, DiskLock
 from aerobee.testing.power_failure import Fate, surviving_tree
 from aerobee.testing.simulated_file import FileSystem, SimulatedFile
 from aerobee.testing.simulated_nodes import DirectoryNode, FileNode, NameChange, Node

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 
-from aerobee.broker.store.disk import Advice, BytesLike
+from aerobee.store.engine.disk import Advice, BytesLike
 from aerobee.testing.simulated_nodes import PAGE, FileNode
 from aerobee.testing.simulated_power import PowerSupply
 

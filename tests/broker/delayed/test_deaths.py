@@ -16,9 +16,9 @@ import pytest
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import PULL, SEND_STREAM
 from aerobee.runtime import errors
-from aerobee.store_format.properties import encode_properties
-from aerobee.store_format.record import HostAddress, encode_batch, iterate_records
-from aerobee.store_format.record_view import Record
+from aerobee.store.format.properties import encode_properties
+from aerobee.store.format.record import HostAddress, encode_batch, iterate_records
+from aerobee.store.format.record_view import Record
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.etcd import running_etcd
 from tests.support.real_brokers import BrokerProcess

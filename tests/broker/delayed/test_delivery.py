@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.tables.config_tables import TopicConfig
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.tables.config_tables import TopicConfig
 from tests.support.delayed import SetClock, delivered, send_later, settled, until_delivered
 from tests.support.waiting import until
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.store.config import FlushMode, StoreConfig
-from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.wiring import Wiring
 from aerobee.runtime.errors import Busy, NotWritable
+from aerobee.store.engine.config import FlushMode, StoreConfig
+from aerobee.store.engine.retention.retention_config import RetentionConfig
 from tests.broker.conftest import StartBroker
 from tests.support.delayed import SetClock, delivered, send_later, settled
 from tests.support.fault_disk import FaultDisk, no_space

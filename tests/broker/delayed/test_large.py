@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.retention.retention_policy import CleanRequest
-from aerobee.store_format.record_encode import encode_record
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.engine.retention.retention_policy import CleanRequest
+from aerobee.store.format.record_encode import encode_record
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import BORN_HOST, MIB
 from tests.support.delayed import SetClock, delivered, send_later, settled, until_delivered

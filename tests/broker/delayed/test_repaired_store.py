@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from aerobee.broker.timers.index_works import INDEX_FOLDER, MANIFEST
 from aerobee.broker.timers.state import PROGRESS_PATH
 from aerobee.cli.__main__ import main
-from aerobee.store_format.delayed_records import TIMER_TOPIC
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.tags import SCHEDULE_TOPIC
+from aerobee.store.format.delayed_records import TIMER_TOPIC
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.tags import SCHEDULE_TOPIC
 from tests.broker.delayed.test_deaths import SEGMENT, Sender
 from tests.support.real_brokers import BrokerProcess
 from tests.support.waiting import until

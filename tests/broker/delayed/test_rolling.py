@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from aerobee.broker.delayed.hold import ROLL_TIMEOUT_S, ROLLED_AT_ONCE
-from aerobee.broker.store.config import FlushMode, StoreConfig
-from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.retention.retention_ledger import Candidate
-from aerobee.broker.store.retention.retention_policy import Cause, CleanRequest
 from aerobee.broker.timers.entries import Removed, Source
+from aerobee.store.engine.config import FlushMode, StoreConfig
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.engine.retention.retention_ledger import Candidate
+from aerobee.store.engine.retention.retention_policy import Cause, CleanRequest
 from tests.support.delayed import SetClock, delivered, send_later, settled, until_delivered
 from tests.support.retention import write_times
 from tests.support.waiting import until

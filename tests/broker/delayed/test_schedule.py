@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from aerobee.broker.delayed import finder
-from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.runtime.errors import InvalidArgument, MessageNotFound
-from aerobee.store_format.delayed_records import recall_record
-from aerobee.store_format.producer_number import ProducerRun
-from aerobee.store_format.recall_handle import RecallHandle
+from aerobee.store.engine.tables.config_tables import TopicConfig
+from aerobee.store.format.delayed_records import recall_record
+from aerobee.store.format.producer_number import ProducerRun
+from aerobee.store.format.recall_handle import RecallHandle
 from tests.support.delayed import (
     BORN_HOST,
     SetClock,

@@ -14,12 +14,12 @@ from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.ingest import Ingest
 from aerobee.broker.sending.message_encoder import MessageEncoder, OutgoingMessage
-from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.wiring import Wiring
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy, InvalidArgument, QueueNotFound, TopicNotFound
-from aerobee.store_format.record import iterate_records
-from aerobee.store_format.record_layout import HostAddress
+from aerobee.store.engine.queue_reads import QueueRead
+from aerobee.store.format.record import iterate_records
+from aerobee.store.format.record_layout import HostAddress
 
 SOMEWHERE = HostAddress(bytes(4), 0)
 NO_LEASE = 0

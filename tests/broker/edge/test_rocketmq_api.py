@@ -10,12 +10,12 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.broker.store.tables.config_tables import SubscriptionGroupConfig, TopicConfig
 from aerobee.rocketmq_api.times import timestamp
-from aerobee.runtime.grpc_config import Engine, GrpcConfig
-from aerobee.runtime.grpcio_channel import build_channel
-from aerobee.store_format.recall_handle import RecallHandle
-from aerobee.store_format.record import SYSFLAG_COMPRESSED, Record, iterate_records
+from aerobee.rpc.grpc_config import Engine, GrpcConfig
+from aerobee.rpc.grpcio_channel import build_channel
+from aerobee.store.engine.tables.config_tables import SubscriptionGroupConfig, TopicConfig
+from aerobee.store.format.recall_handle import RecallHandle
+from aerobee.store.format.record import SYSFLAG_COMPRESSED, Record, iterate_records
 from aerobee.v1 import broker_pb2
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2

@@ -11,18 +11,18 @@ import pytest
 from aerobee.broker.edge.rocketmq.known import OwnGroups
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.route import Endpoint, TopicRoute
+from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.request_limits import messaging_request_limits
 from aerobee.rocketmq_api.services.failures import answer_errors
 from aerobee.rocketmq_api.services.methods import SERVICE_NAME
 from aerobee.rocketmq_api.services.service import MessagingService, add_messaging_service
 from aerobee.rocketmq_api.times import duration
+from aerobee.rpc.grpc_config import Engine, GrpcConfig
+from aerobee.rpc.grpcio_channel import build_channel
+from aerobee.rpc.own_protocol import say_error
+from aerobee.rpc.serving import RpcServer
 from aerobee.runtime.clock import ManualClock, SystemClock
-from aerobee.runtime.grpc_config import Engine, GrpcConfig
-from aerobee.runtime.grpcio_channel import build_channel
-from aerobee.runtime.own_protocol import say_error
-from aerobee.runtime.rpc import RpcServer
-from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 from tests.broker.conftest import RunningBroker, StartBroker

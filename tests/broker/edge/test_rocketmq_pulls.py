@@ -12,8 +12,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from aerobee.broker.reading.sql_filter import SqlFilter
 from aerobee.rocketmq_api.sending.queue_choice import jump_hash
 from aerobee.rocketmq_api.times import duration, timestamp
-from aerobee.store_format.java_hash import java_string_hash
-from aerobee.store_format.record import Record
+from aerobee.store.format.java_hash import java_string_hash
+from aerobee.store.format.record import Record
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 from tests.broker.conftest import RunningBroker, StartBroker

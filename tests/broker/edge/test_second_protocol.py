@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.wiring import Wiring
-from aerobee.store_format.record import iterate_records
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.edge.lines_protocol import LinesEdge, lines_edge

@@ -34,7 +34,7 @@ from aerobee.broker.pop.journal_state import (
     image_of,
 )
 from aerobee.broker.pop.standing import IMAGE_FLIGHTS, IMAGE_RANGES, Standing
-from aerobee.broker.store.tables.finished_ranges import Range
+from aerobee.store.engine.tables.finished_ranges import Range
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "pop-journal.md"
 KEY = GroupQueue("billing", "Orders", 3)

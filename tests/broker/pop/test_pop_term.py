@@ -15,9 +15,9 @@ from aerobee.broker.pop.journal_state import PopJournalState
 from aerobee.broker.pop.queue_state import QueueState
 from aerobee.broker.pop.requests import Delivery, Handled, Poll, Read
 from aerobee.broker.pop.term import EntryWriter, PopTerm, PopTerms, begin_offset
-from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import NotWritable, ReplicaBehind
+from aerobee.store.engine.tables.finished_ranges import Range
 from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import Led
 from tests.support.waiting import until

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aerobee.broker.pop.requests import Handled, MoveReason, Poll, PopLimits, Read
-from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.errors import Busy
+from aerobee.store.engine.tables.finished_ranges import Range
 from tests.support.popped_queue import HELD_MS, PoppedQueue
 
 

@@ -9,7 +9,7 @@ from aerobee.broker.groups.ownership import POPS, Claim
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.sent_back import FinishedBeyond
 from aerobee.broker.popping.hand_overs import HandOvers
-from aerobee.broker.store.tables.finished_ranges import Range
+from aerobee.store.engine.tables.finished_ranges import Range
 from tests.broker.pop.test_pop_term import KEY, Replica, leading
 from tests.support.journal_log import MemoryLog
 from tests.support.waiting import until

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.store.tables.config_tables import TopicConfig
-from aerobee.store_format.pop_records import REVIVE_GROUP
-from aerobee.store_format.properties import encode_properties
+from aerobee.store.engine.tables.config_tables import TopicConfig
+from aerobee.store.format.pop_records import REVIVE_GROUP
+from aerobee.store.format.properties import encode_properties
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.broker.conftest import running_broker
 from tests.support.v2_calls import V2

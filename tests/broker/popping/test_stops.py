@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.store.tables.config_tables import TopicConfig
-from aerobee.store_format.json_config import parse_object
+from aerobee.store.engine.tables.config_tables import TopicConfig
+from aerobee.store.format.json_config import parse_object
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.broker.conftest import running_broker
 from tests.support.v2_calls import V2

@@ -8,9 +8,9 @@ import grpc
 import pytest
 
 from aerobee.client_core import Message
+from aerobee.rpc.own_protocol import code_of
 from aerobee.runtime.errors import NotWritableTopic
-from aerobee.runtime.own_protocol import code_of
-from aerobee.store_format.dead_letter_fields import resends_of
+from aerobee.store.format.dead_letter_fields import resends_of
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import RunningBroker
 from tests.broker.retries.test_sending_back import codes, pulled, send_back

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.store.tables.finished_ranges import (
+from aerobee.store.engine.tables.finished_ranges import (
     FinishedRanges,
     FinishedTable,
     Range,

@@ -8,9 +8,9 @@ from typing import Any
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.sent_back import Resend, SentBack
 from aerobee.runtime.clock import SystemClock
-from aerobee.store_format.delayed_records import Delay
+from aerobee.store.format.delayed_records import Delay
+from tests.broker.retention.test_cleaning import STORE, clean, expire, fill, minimum
 from tests.broker.retries.test_sending_back import waiting
-from tests.broker.test_cleaning import STORE, clean, expire, fill, minimum
 from tests.support.retention import roomy_disk
 from tests.support.waiting import until
 

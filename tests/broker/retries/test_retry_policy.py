@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from aerobee.broker.retries.policy import RetryPolicy, policy_member
-from aerobee.broker.store.tables.config_tables import SubscriptionGroupConfig
-from aerobee.store_format.delay_levels import DelayLevels
-from aerobee.store_format.delayed_records import Delay
-from aerobee.store_format.json_config import JsonValue
-from aerobee.store_format.retry_delays import Exponential, Steps
+from aerobee.store.engine.tables.config_tables import SubscriptionGroupConfig
+from aerobee.store.format.delay_levels import DelayLevels
+from aerobee.store.format.delayed_records import Delay
+from aerobee.store.format.json_config import JsonValue
+from aerobee.store.format.retry_delays import Exponential, Steps
 
 LEVELS = DelayLevels.parse()
 NOW_MS = 1_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aerobee.broker.retries.topics import RetryTopics
-from aerobee.broker.store.tables.config_tables import TopicTable
+from aerobee.store.engine.tables.config_tables import TopicTable
 
 
 async def test_they_are_made_once_with_one_queue_each_and_saved() -> None:

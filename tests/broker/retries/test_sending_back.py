@@ -9,14 +9,14 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.broker.store.read_work import ReadOutcome
-from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable
-from aerobee.runtime.own_protocol import code_of
-from aerobee.store_format.dead_letter_fields import read_dead_letter
-from aerobee.store_format.record import iterate_records
-from aerobee.store_format.record_view import Record
+from aerobee.rpc.own_protocol import code_of
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.queue_reads import QueueRead
+from aerobee.store.engine.read_work import ReadOutcome
+from aerobee.store.engine.tables.config_tables import SubscriptionGroupTable
+from aerobee.store.format.dead_letter_fields import read_dead_letter
+from aerobee.store.format.record import iterate_records
+from aerobee.store.format.record_view import Record
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import RunningBroker
 from tests.support.stub_errors import error_from_rpc

@@ -12,12 +12,12 @@ from aerobee.broker.journal.records import BODY_BYTES_MAX
 from aerobee.broker.offsets.entries import OffsetsRemoved, entry_text
 from aerobee.broker.offsets.sent_back import FinishedBeyond, SentBack, TriedInOrder
 from aerobee.broker.offsets.writer import SENT_BACK_AT_ONCE
-from aerobee.broker.store.tables.consumer_offset_table import Tried
-from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.errors import NotWritable
-from aerobee.store_format.dead_letter_fields import Death
-from aerobee.store_format.delayed_records import Delay
-from aerobee.store_format.retry_records import shortened_death
+from aerobee.store.engine.tables.consumer_offset_table import Tried
+from aerobee.store.engine.tables.finished_ranges import Range
+from aerobee.store.format.dead_letter_fields import Death
+from aerobee.store.format.delayed_records import Delay
+from aerobee.store.format.retry_records import shortened_death
 from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import KEY, Replica, cut_below, nothing, running, stored
 from tests.support.waiting import until

@@ -9,8 +9,8 @@ import pytest
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import RunningBroker
+from tests.broker.groups.test_membership import Participant
 from tests.broker.retries.test_sending_back import pulled
-from tests.broker.test_membership import Participant
 
 LETTERS = "%DLQ%g"
 

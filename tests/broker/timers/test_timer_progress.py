@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.broker.journal.records import UNKNOWN_IMAGE, ImageEnd, read_body
-from aerobee.broker.store.producers.producer_windows import ProducerWindows
 from aerobee.broker.timers.acts import (
     ActsUnknown,
     Destination,
@@ -39,7 +38,8 @@ from aerobee.broker.timers.frontier import Frontier, Region
 from aerobee.broker.timers.pending import FIRST, Key, make_rows
 from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.state import TimerJournalState, file_reader
-from aerobee.store_format.producer_number import BROKER_PRODUCER_IDS, PRODUCER_ID_END, SEQUENCE_END
+from aerobee.store.engine.producers.producer_windows import ProducerWindows
+from aerobee.store.format.producer_number import BROKER_PRODUCER_IDS, PRODUCER_ID_END, SEQUENCE_END
 
 SMALL = st.integers(0, 12)
 KEYS = st.builds(Key, SMALL, SMALL)

@@ -8,9 +8,9 @@ from aerobee.broker.transactions import asked
 from aerobee.broker.transactions.asked import QUESTIONS_MAX, AskedProducers
 from aerobee.broker.transactions.questions import Question
 from aerobee.runtime.errors import ShuttingDown
-from aerobee.store_format.record import HostAddress, encode_record
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.transaction_records import HalfMessage
+from aerobee.store.format.record import HostAddress, encode_record
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.transaction_records import HalfMessage
 
 
 def question(number: int, topic: str = "orders", size: int = 10) -> Question:

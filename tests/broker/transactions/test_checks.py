@@ -21,10 +21,10 @@ from aerobee.broker.transactions.ends import Ends
 from aerobee.broker.transactions.listing import Wanted
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.rocketmq_api.times import duration
+from aerobee.rpc.grpc_config import Engine, GrpcConfig
 from aerobee.runtime.errors import NotWritable
-from aerobee.runtime.grpc_config import Engine, GrpcConfig
-from aerobee.store_format.delayed_records import HALF_TOPIC
-from aerobee.store_format.transaction_records import (
+from aerobee.store.format.delayed_records import HALF_TOPIC
+from aerobee.store.format.transaction_records import (
     ASIDE_TOPIC,
     OP_TOPIC,
     TRANSACTIONS_GROUP,

@@ -16,10 +16,10 @@ import pytest
 
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import CREATE_TOPIC, PULL
+from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.runtime import errors
-from aerobee.runtime.grpcio_channel import build_channel
-from aerobee.store_format.record import Record, iterate_records
-from aerobee.store_format.transaction_records import ASIDE_TOPIC
+from aerobee.store.format.record import Record, iterate_records
+from aerobee.store.format.transaction_records import ASIDE_TOPIC
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.broker.conftest import write_topics

@@ -12,9 +12,9 @@ from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.transactions.follower import TransactionFollower
 from aerobee.rocketmq_api.times import duration
 from aerobee.runtime.errors import NotWritable
-from aerobee.store_format.delayed_records import HALF_TOPIC
-from aerobee.store_format.record import SYSFLAG_TRANSACTION_COMMIT
-from aerobee.store_format.transaction_records import OP_TOPIC, TRANSACTIONS_GROUP, Outcome, op_of
+from aerobee.store.format.delayed_records import HALF_TOPIC
+from aerobee.store.format.record import SYSFLAG_TRANSACTION_COMMIT
+from aerobee.store.format.transaction_records import OP_TOPIC, TRANSACTIONS_GROUP, Outcome, op_of
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.support.transactions import (

@@ -16,7 +16,7 @@ from aerobee.broker.config import TransactionsConfig
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.runtime.errors import AerobeeError, MessageNotFound, NotWritable
-from aerobee.store_format.transaction_records import Outcome
+from aerobee.store.format.transaction_records import Outcome
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.broker.conftest import RunningBroker, running_broker
 from tests.support.transactions import ORDERS, Asked, half_message, seen, transactional

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.broker.transactions.pending import PendingHalves, TransactionName
-from aerobee.store_format.transaction_records import HalfMessage, Outcome
+from aerobee.store.format.transaction_records import HalfMessage, Outcome
 
 NAMES = [TransactionName(topic, f"T-{number}") for topic in ("a", "b") for number in range(3)]
 ENDS = (Outcome.COMMITTED, Outcome.ROLLED_BACK, Outcome.SET_ASIDE, Outcome.UNKNOWN)

@@ -9,8 +9,8 @@ import asyncio
 import time
 from contextlib import suppress
 
+from aerobee.rpc.health_check import check_health
 from aerobee.runtime import errors
-from aerobee.runtime.health_check import check_health
 from tests.kubernetes.manifests import Object
 
 SINCE_3_5_11 = {"/livez": "/health", "/readyz": "/health"}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from aerobee.runtime.own_protocol import say_error
-from aerobee.runtime.rpc import RpcServer
+from aerobee.rpc.own_protocol import say_error
+from aerobee.rpc.serving import RpcServer
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
 from tests.failover.world import GROUP
 from tests.kubernetes.pods.group import PodGroup

@@ -20,7 +20,7 @@ from aerobee.consumer_client import ConsumerConfig, PushConsumer, ReceivedMessag
 from aerobee.offset_audit.outputs.summary import Summary
 from aerobee.offset_audit.run.request import AuditRequest
 from aerobee.producer_client import Message, Producer
-from aerobee.store_format.dead_letter_fields import retry_topic
+from aerobee.store.format.dead_letter_fields import retry_topic
 from aerobee.v1 import audit_pb2, nameserver_pb2
 from tests.faults.clusters import ClusterProcess
 from tests.offset_audit.damages.auditing import audit

@@ -13,8 +13,6 @@ from aerobee.broker.journal.records import body_of
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.offsets.sent_back import Copied, SentBack, out_of_turn_document
 from aerobee.broker.retries.copies import copy_of, run_of
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.timers.entries import (
     TIMER_JOURNAL_TOPIC,
     Acted,
@@ -24,12 +22,14 @@ from aerobee.broker.timers.entries import (
     entry_text,
 )
 from aerobee.runtime.clock import ManualClock
-from aerobee.store_format.batch import BatchLimits, check_batch, number_batch
-from aerobee.store_format.dead_letter_fields import Death
-from aerobee.store_format.delayed_records import Delay, Moved, due_record
-from aerobee.store_format.producer_number import ProducerRun
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.format.batch import BatchLimits, check_batch, number_batch
+from aerobee.store.format.dead_letter_fields import Death
+from aerobee.store.format.delayed_records import Delay, Moved, due_record
+from aerobee.store.format.producer_number import ProducerRun
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.tags import TagsCodes
 from tests.offset_audit.damages.damage import Expected, StoreDamage
 from tests.offset_audit.damages.store_damages import make_earlier, newest_store_ms, place
 from tests.offset_audit.damages.waiting_damages import CONFIG, append_record

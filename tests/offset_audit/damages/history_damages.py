@@ -10,13 +10,13 @@ from aerobee.broker.journal.log import JOURNAL_QUEUE
 from aerobee.broker.journal.records import body_of
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC, OffsetEntry, decode_body, offset_text
 from aerobee.broker.offsets.merge import ChangeKind
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.client_core import ClusterConnection, Offsets
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.clock import ManualClock
-from aerobee.store_format.record import SYSFLAG_TRANSACTION_PREPARED
-from aerobee.store_format.record_layout import BODY_AT, BODY_LENGTH_AT, SYS_FLAG_AT
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.format.record import SYSFLAG_TRANSACTION_PREPARED
+from aerobee.store.format.record_layout import BODY_AT, BODY_LENGTH_AT, SYS_FLAG_AT
 from tests.offset_audit.damages.base_store import GEOMETRY, TOPICS
 from tests.offset_audit.damages.damage import Expected, StoreDamage
 from tests.offset_audit.damages.store_damages import (

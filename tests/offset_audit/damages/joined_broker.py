@@ -12,10 +12,10 @@ import grpc
 
 from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.supervise import Lifecycle
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.retention.retention_config import RetentionConfig
 from aerobee.v1 import nameserver_pb2_grpc
 from tests.support.heartbeating_replica import HeartbeatingReplica
 

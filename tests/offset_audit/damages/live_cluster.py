@@ -13,7 +13,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aerobee.broker.store.config import StoreConfig
 from aerobee.client_core import ClusterConnection
 from aerobee.cluster_view.methods import (
     CLEAN_STORE,
@@ -28,6 +27,7 @@ from aerobee.cluster_view.methods import (
 from aerobee.consumer_client import ConsumerConfig, PushConsumer, ReceivedMessage, StartFrom
 from aerobee.producer_client import Message, MessageQueue, Producer
 from aerobee.runtime import errors
+from aerobee.store.engine.config import StoreConfig
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from tests.faults.serving import BrokerProcess
 from tests.offset_audit.damages.busy_cluster import CLUSTER, A, BusyCluster

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from isal.isal_zlib import crc32
 
-from aerobee.store_format.record_layout import (
+from aerobee.store.format.record_layout import (
     BODY_AT,
     BODY_CRC_AT,
     BODY_LENGTH_AT,

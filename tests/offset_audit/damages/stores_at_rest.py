@@ -18,8 +18,8 @@ from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import CLEAN_STORE
 from aerobee.offset_audit.outputs.summary import Summary
 from aerobee.offset_audit.run.request import AuditRequest, StorePlace
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
-from aerobee.store_format.record_layout import BODY_AT
+from aerobee.store.format.consume_queue_entry import ENTRY_SIZE
+from aerobee.store.format.record_layout import BODY_AT
 from aerobee.v1 import broker_pb2
 from tests.golden_stores.conftest import NAMES, GoldenStore
 from tests.offset_audit.damages.auditing import audit

@@ -7,10 +7,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 from aerobee.broker.journal.records import body_of
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.timers.entries import (
     TIMER_JOURNAL_TOPIC,
     Acted,
@@ -22,12 +18,16 @@ from aerobee.broker.timers.entries import (
     entry_text,
 )
 from aerobee.runtime.clock import ManualClock
-from aerobee.store_format.batch import BatchLimits, check_batch
-from aerobee.store_format.epoch_file import EPOCH_FILE, encode_epochs
-from aerobee.store_format.properties import encode_properties
-from aerobee.store_format.record import HostAddress, encode_record
-from aerobee.store_format.tags import TagsCodes
-from aerobee.store_format.transaction_records import ASIDE_TOPIC
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.format.batch import BatchLimits, check_batch
+from aerobee.store.format.epoch_file import EPOCH_FILE, encode_epochs
+from aerobee.store.format.properties import encode_properties
+from aerobee.store.format.record import HostAddress, encode_record
+from aerobee.store.format.tags import TagsCodes
+from aerobee.store.format.transaction_records import ASIDE_TOPIC
 from tests.offset_audit.damages.base_store import GEOMETRY
 from tests.offset_audit.damages.damage import Expected, StoreDamage
 from tests.offset_audit.damages.store_damages import (

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tests.grpc_core.interop.programs import Program
+from tests.rpc.core.interop.programs import Program
 
 ANSWER_S = 60
 """A push consumer ends when its last poll has ended, after up to 35 s."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.grpc_core.interop.programs import Program
 from tests.rocketmq_api.official.programs import PROGRAMS
 from tests.rocketmq_api.official.scene import Scene
+from tests.rpc.core.interop.programs import Program
 from tests.support.local_up import Up, running
 
 

@@ -58,7 +58,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.grpc_core.interop.programs import FETCHED_JARS, Program, build
+from tests.rpc.core.interop.programs import FETCHED_JARS, Program, build
 
 HERE = Path(__file__).parent
 

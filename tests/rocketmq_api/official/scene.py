@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from apache.rocketmq.v2 import definition_pb2 as v2
-from tests.grpc_core.interop.programs import Program
 from tests.rocketmq_api.official.clients import Client, running_client
+from tests.rpc.core.interop.programs import Program
 from tests.support.local_up import Up
 from tests.support.waiting import wait_until
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from apache.rocketmq.v2 import definition_pb2 as v2
-from tests.grpc_core.interop.programs import Program
 from tests.rocketmq_api.official.clients import Client, running_client
 from tests.rocketmq_api.official.scene import code_of, received
+from tests.rpc.core.interop.programs import Program
 from tests.support.local_up import Up, running
 from tests.support.waiting import wait_until
 

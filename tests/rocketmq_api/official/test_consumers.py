@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.grpc_core.interop.programs import Program
 from tests.rocketmq_api.official.clients import Client
 from tests.rocketmq_api.official.programs import ABILITIES, skip_without
 from tests.rocketmq_api.official.scene import (
@@ -19,6 +18,7 @@ from tests.rocketmq_api.official.scene import (
     pushed,
     received,
 )
+from tests.rpc.core.interop.programs import Program
 from tests.support.local_up import Up
 from tests.support.waiting import wait_until
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.grpc_core.interop.programs import Program
 from tests.rocketmq_api.official.clients import Client, running_client
 from tests.rocketmq_api.official.programs import ABILITIES, skip_without
+from tests.rpc.core.interop.programs import Program
 from tests.support.local_up import Up, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

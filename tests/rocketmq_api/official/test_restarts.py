@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from apache.rocketmq.v2 import definition_pb2 as v2
-from tests.grpc_core.interop.programs import Program
 from tests.rocketmq_api.official.clients import Client, started_client
 from tests.rocketmq_api.official.programs import ABILITIES, PROGRAMS
 from tests.rocketmq_api.official.scene import code_of
+from tests.rpc.core.interop.programs import Program
 from tests.support.local_up import Up, running
 from tests.support.waiting import wait_until
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.grpc_core.interop.programs import Program
 from tests.rocketmq_api.official.programs import ABILITIES, PROGRAMS
 from tests.rocketmq_api.official.scene import Scene, pushed, received
+from tests.rpc.core.interop.programs import Program
 from tests.support.local_up import Up
 from tests.support.waiting import wait_until
 

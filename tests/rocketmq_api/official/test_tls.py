@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.grpc_core.interop.programs import Program
 from tests.rocketmq_api.official.scene import Scene, received
+from tests.rpc.core.interop.programs import Program
 from tests.support.local_up import Up, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

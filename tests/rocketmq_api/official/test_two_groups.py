@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from apache.rocketmq.v2 import definition_pb2 as v2
-from tests.grpc_core.interop.programs import Program
 from tests.rocketmq_api.official.clients import Client
 from tests.rocketmq_api.official.programs import ABILITIES, skip_without
 from tests.rocketmq_api.official.scene import INVISIBLE_S, Scene, code_of, pushed, received
+from tests.rpc.core.interop.programs import Program
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SLACK_S = 2.0

@@ -17,13 +17,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from aerobee.store_format.checkpoint import Checkpoint
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, pack_entries
-from aerobee.store_format.java_hash import java_string_hash
-from aerobee.store_format.names import file_name
-from aerobee.store_format.properties import encode_properties
-from aerobee.store_format.record import HostAddress, blank_record, encode_record
-from aerobee.store_format.record_layout import (
+from aerobee.store.format.checkpoint import Checkpoint
+from aerobee.store.format.consume_queue_entry import ENTRY_SIZE, pack_entries
+from aerobee.store.format.java_hash import java_string_hash
+from aerobee.store.format.names import file_name
+from aerobee.store.format.properties import encode_properties
+from aerobee.store.format.record import HostAddress, blank_record, encode_record
+from aerobee.store.format.record_layout import (
     PHYSICAL_OFFSET_AT,
     QUEUE_ID_AT,
     QUEUE_OFFSET_AT,

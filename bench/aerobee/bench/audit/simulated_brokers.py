@@ -22,7 +22,8 @@ import grpc
 import numpy as np
 import uvloop
 
-from aerobee.runtime import own_protocol, rpc
+from aerobee.rpc import own_protocol
+from aerobee.rpc import serving as rpc
 from aerobee.runtime.clock import SystemClock
 from aerobee.v1 import (
     audit_pb2,

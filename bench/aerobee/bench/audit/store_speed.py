@@ -19,8 +19,8 @@ from aerobee.bench.audit.generated_store import GeneratedStore
 from aerobee.bench.audit.spark_cpu import SparkRun, timed_run
 from aerobee.bench.measure import Stopwatch, Throughput
 from aerobee.bench.report import Report, Row
-from aerobee.store_format.consume_queue_entry import ENTRY_DTYPE, ENTRY_SIZE
-from aerobee.store_format.record_layout import BODY_AT
+from aerobee.store.format.consume_queue_entry import ENTRY_DTYPE, ENTRY_SIZE
+from aerobee.store.format.record_layout import BODY_AT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

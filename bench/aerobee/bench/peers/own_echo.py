@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import uvloop
 
+from aerobee.rpc.own_protocol import say_error
+from aerobee.rpc.served_method import answered_at_once
+from aerobee.rpc.serving import RpcServer
 from aerobee.runtime.freed_memory import keep_freed_memory
-from aerobee.runtime.own_protocol import say_error
-from aerobee.runtime.rpc import RpcServer
-from aerobee.runtime.served_method import answered_at_once
 
 
 @answered_at_once

@@ -22,8 +22,8 @@ import uvloop
 
 from aerobee.bench.peers.meter import Meter
 from aerobee.bench.peers.parts import Answer, Part, Way
-from aerobee.grpc_core.answer_head import CallError
-from aerobee.grpc_core.channel import Channel
+from aerobee.rpc.core.answer_head import CallError
+from aerobee.rpc.core.channel import Channel
 from aerobee.runtime.freed_memory import keep_freed_memory
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2

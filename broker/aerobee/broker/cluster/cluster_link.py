@@ -13,18 +13,18 @@ from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.records import condition_value, place_of, view_of
 from aerobee.broker.cluster.topic_directives import AnnouncedTopic, apply_topics
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.offsets.topic_ends import TopicEnds
 from aerobee.broker.replication.handover import Handover
 from aerobee.broker.replication.replica_folder import OpenedReplica
 from aerobee.broker.replication.replica_set import NO_MASTER, ReplicaSetView
 from aerobee.broker.replication.report import ReplicationReport
 from aerobee.broker.replication.roles import Roles
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicTable
-from aerobee.runtime.broker_condition import BrokerCondition
+from aerobee.domain.broker_condition import BrokerCondition
 from aerobee.runtime.errors import NotWritable
 from aerobee.runtime.log import log_event
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.config_tables import TOPICS_PATH, TopicTable
+from aerobee.store.flush.table_files import TableFiles
 from aerobee.v1 import common_pb2, nameserver_pb2
 
 SAVE_TIMEOUT_S = 0.5

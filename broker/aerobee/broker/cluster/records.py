@@ -6,7 +6,7 @@ from typing import Final
 
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.replica_set import ReplicaPlace, ReplicaSetView
-from aerobee.runtime.broker_condition import BrokerCondition
+from aerobee.domain.broker_condition import BrokerCondition
 from aerobee.v1 import common_pb2, nameserver_pb2
 
 

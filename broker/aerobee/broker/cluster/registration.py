@@ -22,14 +22,14 @@ from grpc_health.v1 import health_pb2
 from aerobee.access.credentials import Credentials
 from aerobee.cluster_view.channels import Channels, Stream
 from aerobee.cluster_view.methods import REGISTER, Method
+from aerobee.rpc.client_channel import DialledTls
+from aerobee.rpc.grpc_config import Engine
+from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime import errors
 from aerobee.runtime.call_context import RequestNames, request_scope
-from aerobee.runtime.client_channel import DialledTls
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.config import require
-from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.log import log_event
-from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.run_together import run_together
 from aerobee.v1 import common_pb2, nameserver_pb2

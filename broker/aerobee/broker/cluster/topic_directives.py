@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
+from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

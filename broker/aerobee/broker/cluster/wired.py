@@ -13,7 +13,7 @@ from aerobee.broker.config import BrokerConfig
 from aerobee.broker.replication.hung_disk import HungDisk
 from aerobee.broker.replication.slow_loop import SlowLoop
 from aerobee.cluster_view.channels import Channels
-from aerobee.runtime.broker_condition import BrokerCondition
+from aerobee.domain.broker_condition import BrokerCondition
 from aerobee.runtime.clock import Clock
 
 if TYPE_CHECKING:

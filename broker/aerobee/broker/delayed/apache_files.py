@@ -18,11 +18,6 @@ from zlib import crc32
 
 import numpy as np
 
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.tables.atomic_file import read_with_backup
-from aerobee.broker.store.tables.delay_offset_table import DELAY_OFFSETS_PATH, DelayOffsetTable
 from aerobee.broker.timers.entries import (
     TIMER_QUEUE,
     Floor,
@@ -33,21 +28,26 @@ from aerobee.broker.timers.entries import (
 from aerobee.broker.timers.frontier import Region
 from aerobee.broker.timers.pending import FIRST, NUMBER_MAX, Int64Array, Key
 from aerobee.runtime.errors import MessageNotFound
-from aerobee.store_format.consume_queue_entry import unpack_entries
-from aerobee.store_format.delayed_records import (
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.errors import StoreUnusable
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.atomic_file import read_with_backup
+from aerobee.store.engine.tables.delay_offset_table import DELAY_OFFSETS_PATH, DelayOffsetTable
+from aerobee.store.format.consume_queue_entry import unpack_entries
+from aerobee.store.format.delayed_records import (
     TIMER_TOPIC,
     NotDelayed,
     recalls,
     timer_due_ms,
 )
-from aerobee.store_format.names import is_file_name, parse_file_name
-from aerobee.store_format.progress_file import TIMER_SEEN
-from aerobee.store_format.record_layout import RecordCorrupt
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.tags import SCHEDULE_TOPIC
-from aerobee.store_format.timer_checkpoint import TimerCheckpoint, TimerCheckpointIllegal
-from aerobee.store_format.timer_files import timers_in_wheel
-from aerobee.store_format.timer_log import scan_timer_log
+from aerobee.store.format.names import is_file_name, parse_file_name
+from aerobee.store.format.progress_file import TIMER_SEEN
+from aerobee.store.format.record_layout import RecordCorrupt
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.tags import SCHEDULE_TOPIC
+from aerobee.store.format.timer_checkpoint import TimerCheckpoint, TimerCheckpointIllegal
+from aerobee.store.format.timer_files import timers_in_wheel
+from aerobee.store.format.timer_log import scan_timer_log
 
 CHECKPOINT_PATH: Final = "config/timercheck"
 LOG_DIRECTORY: Final = "timerlog"

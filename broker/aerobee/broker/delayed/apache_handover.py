@@ -23,13 +23,13 @@ from aerobee.broker.delayed.apache_files import (
     WHEEL_PATH,
     seen_mark,
 )
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.tables.atomic_file import read_with_backup, replace_atomically
-from aerobee.broker.store.tables.delay_offset_table import DELAY_OFFSETS_PATH, DelayOffsetTable
-from aerobee.store_format.names import file_name, is_file_name
-from aerobee.store_format.timer_checkpoint import TimerCheckpoint, TimerCheckpointIllegal
-from aerobee.store_format.timer_files import (
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.errors import StoreUnusable
+from aerobee.store.engine.tables.atomic_file import read_with_backup, replace_atomically
+from aerobee.store.engine.tables.delay_offset_table import DELAY_OFFSETS_PATH, DelayOffsetTable
+from aerobee.store.format.names import file_name, is_file_name
+from aerobee.store.format.timer_checkpoint import TimerCheckpoint, TimerCheckpointIllegal
+from aerobee.store.format.timer_files import (
     TIMER_LOG_FILE_BYTES,
     LastTimer,
     TimerFiles,

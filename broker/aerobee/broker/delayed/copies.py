@@ -16,15 +16,15 @@ from operator import attrgetter
 from aerobee.broker.delayed.waiting_log import queue_name
 from aerobee.broker.retries.topics import make_retry_topic
 from aerobee.broker.sending.own_writes import OwnWrites
-from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.timers.acts import Act, Destination, producer_runs
 from aerobee.broker.timers.entries import IntentKind, Source
+from aerobee.domain.names import is_retry_topic
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import IllegalName, MessageTooLarge
 from aerobee.runtime.log import log_event
-from aerobee.runtime.names import is_retry_topic
-from aerobee.store_format.batch import BatchIllegal
-from aerobee.store_format.delayed_records import (
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.format.batch import BatchIllegal
+from aerobee.store.format.delayed_records import (
     TIMER_TOPIC,
     Moved,
     NotDelayed,
@@ -32,9 +32,9 @@ from aerobee.store_format.delayed_records import (
     retimed_record,
     rolled_record,
 )
-from aerobee.store_format.producer_number import ProducerRun
-from aerobee.store_format.record_layout import RecordCorrupt, RecordIllegal
-from aerobee.store_format.record_view import Record
+from aerobee.store.format.producer_number import ProducerRun
+from aerobee.store.format.record_layout import RecordCorrupt, RecordIllegal
+from aerobee.store.format.record_view import Record
 
 log = logging.getLogger(__name__)
 

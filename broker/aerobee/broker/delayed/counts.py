@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 
 from aerobee.broker.delayed.finder import Fed, Finder
 from aerobee.broker.delayed.waiting_log import WaitingEntries, WaitingLog, in_parts
-from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.timers.pending import FIRST, LAST, BoolArray, Rows, by_topic
 from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.record_rows import REQUEST_DUE_MS
-from aerobee.store_format.java_hash import java_string_hash
-from aerobee.store_format.record_layout import RecordCorrupt
-from aerobee.store_format.record_view import Record
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.format.java_hash import java_string_hash
+from aerobee.store.format.record_layout import RecordCorrupt
+from aerobee.store.format.record_view import Record
 
 LOOKED_AT_MAX: Final = 20_000
 """At most this many records of delay levels are read per count; the rest count without a topic."""

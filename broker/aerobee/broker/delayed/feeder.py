@@ -19,9 +19,6 @@ from functools import partial
 
 from aerobee.broker.delayed.waiting_log import STEP_RECORDS, WaitingLog
 from aerobee.broker.reading.confirmed_records import ConfirmedRecords
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.errors import DISK_FULL, EntryMismatch
-from aerobee.broker.store.queues.queue_set import QueueName
 from aerobee.broker.timers.entries import TIMER_QUEUE
 from aerobee.broker.timers.index import IndexLimits, PendingIndex, reset_index
 from aerobee.broker.timers.index_works import IndexWork
@@ -33,8 +30,11 @@ from aerobee.broker.timers.state import TimerJournalState
 from aerobee.runtime.errors import AerobeeError, Busy, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.runtime.waiting import Waiters
-from aerobee.store_format.delayed_records import TIMER_TOPIC
-from aerobee.store_format.tags import SCHEDULE_TOPIC
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.errors import DISK_FULL, EntryMismatch
+from aerobee.store.engine.queues.queue_set import QueueName
+from aerobee.store.format.delayed_records import TIMER_TOPIC
+from aerobee.store.format.tags import SCHEDULE_TOPIC
 
 log = logging.getLogger(__name__)
 

@@ -29,11 +29,11 @@ from aerobee.runtime.errors import AerobeeError, Busy
 from aerobee.runtime.log import log_event
 from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
 from aerobee.runtime.waiting import Turns
-from aerobee.store_format.delayed_records import PRECISION_MS, recalls, timer_slot_ms
-from aerobee.store_format.java_hash import java_string_hash
-from aerobee.store_format.message_content import content_of
-from aerobee.store_format.record_layout import RecordCorrupt
-from aerobee.store_format.record_view import Record
+from aerobee.store.format.delayed_records import PRECISION_MS, recalls, timer_slot_ms
+from aerobee.store.format.java_hash import java_string_hash
+from aerobee.store.format.message_content import content_of
+from aerobee.store.format.record_layout import RecordCorrupt
+from aerobee.store.format.record_view import Record
 
 log = logging.getLogger(__name__)
 

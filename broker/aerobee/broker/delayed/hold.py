@@ -18,13 +18,13 @@ from aerobee.broker.delayed.mover import Mover
 from aerobee.broker.delayed.waiting_log import WaitingLog, in_parts
 from aerobee.broker.retention.holds import Hold, Need, Upkeep
 from aerobee.broker.sending.durability import Durability
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.retention_ledger import Candidate
 from aerobee.broker.timers.entries import TIMER_QUEUE, IntentKind, Source
 from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.state import TimerJournalState
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, StoreFailed
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.retention.retention_ledger import Candidate
 
 ROLL_TIMEOUT_S: Final = 3.0
 """How long one removal waits for messages to move; the next one continues where it ended."""

@@ -24,7 +24,6 @@ from aerobee.broker.delayed.copies import Copies, Copy, record_of
 from aerobee.broker.delayed.finder import Finder
 from aerobee.broker.delayed.waiting_log import WaitingLog
 from aerobee.broker.sending.durability import Durability
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.timers.acts import Act, ActsUnknown, all_acts, missing_acts
 from aerobee.broker.timers.entries import TIMER_QUEUE, Intent, IntentKind, Source
 from aerobee.broker.timers.index import PendingIndex
@@ -37,7 +36,8 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy, NotMaster, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.runtime.waiting import Turns
-from aerobee.store_format.record_layout import RecordCorrupt
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.format.record_layout import RecordCorrupt
 
 log = logging.getLogger(__name__)
 

@@ -16,15 +16,15 @@ from aerobee.broker.delayed.apache_files import (
 from aerobee.broker.delayed.waiting_log import queue_name
 from aerobee.broker.journal.log import JOURNAL_QUEUE
 from aerobee.broker.journal.state_file import forget_state, load_state
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC, TIMER_QUEUE
 from aerobee.broker.timers.index import IndexLimits, PendingIndex, open_index, reset_index
 from aerobee.broker.timers.index_works import MANIFEST
 from aerobee.broker.timers.level_window import LevelWindow
 from aerobee.broker.timers.state import PROGRESS_PATH, TimerJournalState, file_reader
-from aerobee.store_format.delay_levels import DelayLevels
-from aerobee.store_format.tags import SCHEDULE_TOPIC
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.format.delay_levels import DelayLevels
+from aerobee.store.format.tags import SCHEDULE_TOPIC
 
 
 @dataclass(frozen=True, slots=True)

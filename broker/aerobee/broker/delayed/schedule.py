@@ -18,7 +18,6 @@ from aerobee.broker.delayed.mover import Mover
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.timers.entries import TIMER_QUEUE, IntentKind, TimerEntry
 from aerobee.broker.timers.term import TimerTerm
 from aerobee.runtime.clock import Clock
@@ -28,11 +27,12 @@ from aerobee.runtime.errors import (
     MessageNotFound,
     NotMaster,
 )
-from aerobee.store_format.delay_levels import DELAY_MAX_MS
-from aerobee.store_format.delayed_records import NotDelayed, destination
-from aerobee.store_format.message_content import content_of
-from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
-from aerobee.store_format.record_view import Record
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.format.delay_levels import DELAY_MAX_MS
+from aerobee.store.format.delayed_records import NotDelayed, destination
+from aerobee.store.format.message_content import content_of
+from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
+from aerobee.store.format.record_view import Record
 
 DURABLE_TIMEOUT_S: Final = 5.0
 LIST_MAX: Final = 1_000

@@ -15,9 +15,9 @@ from aerobee.broker.timers.pending import FIRST, LAST, BoolArray, Rows
 from aerobee.broker.timers.record_rows import REQUEST_DUE_MS
 from aerobee.broker.timers.state import TimerJournalState
 from aerobee.runtime.clock import Clock
-from aerobee.store_format.java_hash import java_string_hash
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.timer_files import LastTimer, TimerRows
+from aerobee.store.format.java_hash import java_string_hash
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.timer_files import LastTimer, TimerRows
 
 ALL_ROWS = 1 << 40
 

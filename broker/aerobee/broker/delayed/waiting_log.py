@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queues.queue_set import QueueName
-from aerobee.broker.store.queues.reading import QueueBounds
 from aerobee.broker.timers.entries import TIMER_QUEUE
 from aerobee.broker.timers.pending import Int64Array
 from aerobee.runtime.errors import MessageNotFound
-from aerobee.store_format.consume_queue_entry import unpack_entries
-from aerobee.store_format.delayed_records import TIMER_TOPIC
-from aerobee.store_format.tags import SCHEDULE_TOPIC
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.queues.queue_set import QueueName
+from aerobee.store.engine.queues.reading import QueueBounds
+from aerobee.store.format.consume_queue_entry import unpack_entries
+from aerobee.store.format.delayed_records import TIMER_TOPIC
+from aerobee.store.format.tags import SCHEDULE_TOPIC
 
 Place = TypeVar("Place")
 

@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.delayed.apache_files import SEEN_PATH
 from aerobee.broker.delayed.apache_handover import write_apache_files
 from aerobee.broker.delayed.copies import Copies
@@ -25,33 +26,32 @@ from aerobee.broker.delayed.opening import OpenedDelays
 from aerobee.broker.delayed.schedule import Schedule
 from aerobee.broker.delayed.stopping import gather
 from aerobee.broker.delayed.waiting_log import WaitingLog
-from aerobee.broker.duties import Duty
-from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.journal.log import JournalLog
 from aerobee.broker.journal.state_file import StateFile
-from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.own_writes import OwnWrites
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC, Source, TimerEntry
 from aerobee.broker.timers.index import PendingIndex
 from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.state import PROGRESS_PATH
 from aerobee.broker.timers.term import TimerTerm, TimerTerms
+from aerobee.rpc.memory_budget import MemoryBudget
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, NotWritable, StoreFailed
 from aerobee.runtime.log import log_event
-from aerobee.runtime.memory_budget import MemoryBudget
 from aerobee.runtime.metrics.histogram import Histogram
 from aerobee.runtime.waiting import Turns
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.flush.table_files import TableFiles
 
 if TYPE_CHECKING:
     from aerobee.broker.config import BrokerConfig
-    from aerobee.broker.replication.opening import OpenedFolder
+    from aerobee.broker.opened import OpenedFolder
     from aerobee.broker.run import Failure
 
 

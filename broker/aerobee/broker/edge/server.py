@@ -21,23 +21,23 @@ from aerobee.broker.edge.replicas.replication_service import (
     add_replication_service,
 )
 from aerobee.broker.replication.config import ReplicationMode
-from aerobee.broker.store.config import FlushMode
 from aerobee.broker.transactions.wired import Transactions
 from aerobee.rocketmq_api.needs import messaging_needs
 from aerobee.rocketmq_api.request_limits import messaging_request_limits
 from aerobee.rocketmq_api.services.failures import answer_errors
 from aerobee.rocketmq_api.services.methods import SERVICE_NAME as ROCKETMQ
 from aerobee.rocketmq_api.services.service import MessagingService, add_messaging_service
-from aerobee.runtime.call_border import SUCCESS
+from aerobee.rpc.call_border import SUCCESS
+from aerobee.rpc.grpc_config import Engine
+from aerobee.rpc.memory_budget import MemoryBudget
+from aerobee.rpc.own_protocol import say_error
+from aerobee.rpc.peer_limits import PeerLimits
+from aerobee.rpc.serving import RpcServer
+from aerobee.rpc.tls import NodeTls
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.grpc_config import Engine
-from aerobee.runtime.memory_budget import MemoryBudget
 from aerobee.runtime.metrics.rpc_latencies import SEND_MESSAGE, RpcLatencies
 from aerobee.runtime.open_files import connections_max
-from aerobee.runtime.own_protocol import say_error
-from aerobee.runtime.peer_limits import PeerLimits
-from aerobee.runtime.rpc import RpcServer
-from aerobee.runtime.tls import NodeTls
+from aerobee.store.engine.config import FlushMode
 from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, broker_pb2_grpc
 
 SERVICE_NAMES = tuple(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from aerobee.access.meter import about_to_create
 from aerobee.access.quota import GROUPS_CREATED
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.runtime.errors import LimitReached
+from aerobee.store.engine.tables.config_tables import (
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
 )
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
-from aerobee.runtime.errors import LimitReached
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 
 
 class KnownGroups:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from aerobee.broker.duties import Duty
+from aerobee.broker.replication.duties import Duty
 from aerobee.runtime.errors import AerobeeError, ShuttingDown
 
 LEAVE_S = 0.1

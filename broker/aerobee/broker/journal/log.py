@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.journal.records import JournalRecords
 from aerobee.broker.reading.confirmed_records import ConfirmedReader
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.own_writes import OwnWrites
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.errors import StoreFailed
-from aerobee.store_format.consume_queue_entry import unpack_entries
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.statistics import Appended
+from aerobee.store.format.consume_queue_entry import unpack_entries
 
 READ_BYTES = 128 * 1024
 """Bytes read and applied in one turn of the loop."""

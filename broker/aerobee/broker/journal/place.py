@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from aerobee.broker.journal.records import UNKNOWN_IMAGE, ImageEnd, body_of, read_body
-from aerobee.store_format.progress_file import seal, unseal
+from aerobee.store.format.progress_file import seal, unseal
 
 Entry = TypeVar("Entry")
 

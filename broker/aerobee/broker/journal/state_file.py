@@ -10,13 +10,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar
 
-from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.sending.durability import Durability
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.tables.atomic_file import (
+from aerobee.runtime.errors import NotWritable
+from aerobee.runtime.waiting import Turns
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.errors import StoreUnusable
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.atomic_file import (
     BACKUP_SUFFIX,
     TEMPORARY_SUFFIX,
     Loaded,
@@ -24,8 +25,7 @@ from aerobee.broker.store.tables.atomic_file import (
     read_with_backup,
     replace_atomically,
 )
-from aerobee.runtime.errors import NotWritable
-from aerobee.runtime.waiting import Turns
+from aerobee.store.flush.table_files import TableFiles
 
 SAVED_AFTER_RECORDS: Final = 1_000
 """At most this many records of the journal are read when a broker starts, plus those that came

@@ -5,20 +5,22 @@ from __future__ import annotations
 import importlib.metadata
 
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.flush.disk_watch import DiskWatch
+from aerobee.broker.counters import Counters
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
-from aerobee.broker.observe.stats import BrokerStatistics, Counters, LoopDelay, process_statistics
+from aerobee.broker.observe.stats import BrokerStatistics, process_statistics
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.own_topics import OWN_TOPICS
 from aerobee.broker.replication.report import ReplicationReport
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.statistics import StoreState
-from aerobee.broker.store.tables.config_tables import TopicTable
-from aerobee.broker.store.tables.own_topics import OWN_TOPICS
+from aerobee.domain.names import is_retry_topic
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
-from aerobee.runtime.names import is_retry_topic
+from aerobee.runtime.loop_delay import LoopDelay
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.statistics import StoreState
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.flush.disk_watch import DiskWatch
 
 
 class Writability:

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from aerobee.broker.store.statistics import RecoveryProgress
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.health import Question
+from aerobee.store.engine.statistics import RecoveryProgress
 
 UNMEASURED = RecoveryProgress(0, 0)
 STALLED_S = 60.0

@@ -12,12 +12,12 @@ nothing.
 from __future__ import annotations
 
 from aerobee.broker.cluster.registration import Registration
-from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.replication.follower import Follower
 from aerobee.broker.replication.replica_set import NO_MASTER
 from aerobee.broker.replication.report import ReplicationReport
 from aerobee.broker.replication.roles import Roles
-from aerobee.broker.store.message_store import MessageStore
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.flush.disk_watch import DiskWatch
 
 
 class Readiness:

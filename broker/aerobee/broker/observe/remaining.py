@@ -12,14 +12,14 @@ from aerobee.broker.observe.metrics.store_times import StoreTimes
 from aerobee.broker.observe.metrics.wired import lag_reading
 from aerobee.broker.retries.dead_letters import SETTLED_BY
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.tables.config_tables import TopicTable
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.broker.transactions.wired import Transactions
+from aerobee.domain.names import DEAD_LETTER_PREFIX, is_system_group, is_system_topic
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy
 from aerobee.runtime.metrics.slices import Slices
-from aerobee.runtime.names import DEAD_LETTER_PREFIX, is_system_group, is_system_topic
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 
 if TYPE_CHECKING:
     from aerobee.broker.wiring import Wiring

@@ -22,13 +22,13 @@ from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.merge import NO_LEASE, Change, ChangeKind, is_fenced
 from aerobee.broker.offsets.writer import OffsetWriter
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable, Tried
-from aerobee.broker.store.tables.finished_ranges import QueueKey
-from aerobee.runtime import names
+from aerobee.domain import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, InvalidArgument
 from aerobee.runtime.log import log_event
-from aerobee.store_format.dead_letter_fields import GroupNameTooLong, retry_topic
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable, Tried
+from aerobee.store.engine.tables.finished_ranges import QueueKey
+from aerobee.store.format.dead_letter_fields import GroupNameTooLong, retry_topic
 
 log = logging.getLogger(__name__)
 

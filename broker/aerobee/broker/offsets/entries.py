@@ -18,7 +18,7 @@ from aerobee.broker.offsets.sent_back import (
     decode_out_of_turn,
     out_of_turn_document,
 )
-from aerobee.store_format import topic_end
+from aerobee.store.format import topic_end
 
 JOURNAL_TOPIC = topic_end.JOURNAL_TOPIC
 

@@ -17,10 +17,10 @@ from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.entries import OffsetsRemoved
 from aerobee.broker.offsets.journal import OffsetJournal
-from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, DeadlineExceeded, GroupDeleted, GroupInUse, LeaseHeld
+from aerobee.store.engine.tables.config_tables import SubscriptionGroupTable
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 
 ENTRIES_PER_TURN = 256
 POLL_S = 0.2

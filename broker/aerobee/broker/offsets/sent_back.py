@@ -20,10 +20,10 @@ from typing import Any, Final, NamedTuple
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.records import text_of, whole_of
-from aerobee.broker.store.tables.consumer_offset_table import Tried
-from aerobee.broker.store.tables.finished_ranges import Range
-from aerobee.store_format.dead_letter_fields import Death
-from aerobee.store_format.delayed_records import Delay
+from aerobee.store.engine.tables.consumer_offset_table import Tried
+from aerobee.store.engine.tables.finished_ranges import Range
+from aerobee.store.format.dead_letter_fields import Death
+from aerobee.store.format.delayed_records import Delay
 
 RANGES_PER_ENTRY: Final = 2_000
 """Per entry of an image: about 30 KiB of JSON."""

@@ -36,17 +36,17 @@ from aerobee.broker.offsets.sent_back import (
     SentBack,
     TriedInOrder,
 )
-from aerobee.broker.store.tables.consumer_offset_table import (
+from aerobee.runtime.log import log_event
+from aerobee.store.engine.tables.consumer_offset_table import (
     ConsumerOffsetTable,
     JournalMark,
     OpenCopy,
     TopicEnd,
     Tried,
 )
-from aerobee.broker.store.tables.finished_ranges import FinishedRanges, QueueKey
-from aerobee.broker.store.tables.last_changes import LastChange
-from aerobee.runtime.log import log_event
-from aerobee.store_format.transaction_records import TRANSACTIONS_GROUP
+from aerobee.store.engine.tables.finished_ranges import FinishedRanges, QueueKey
+from aerobee.store.engine.tables.last_changes import LastChange
+from aerobee.store.format.transaction_records import TRANSACTIONS_GROUP
 
 log = logging.getLogger(__name__)
 

@@ -13,17 +13,17 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
+from aerobee.broker.cold_reads.read_pool import LOOKUPS, ReadPool
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.offsets.entries import TopicLivesOn
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.state import OffsetJournalState
-from aerobee.broker.reading.read_pool import LOOKUPS, ReadPool
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
-from aerobee.store_format.record import Record
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.format.record import Record
 
 log = logging.getLogger(__name__)
 

@@ -35,9 +35,9 @@ from aerobee.broker.offsets.sent_back import (
     TriedInOrder,
 )
 from aerobee.broker.offsets.state import OffsetJournalState
-from aerobee.broker.store.tables.consumer_offset_table import Tried
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy
+from aerobee.store.engine.tables.consumer_offset_table import Tried
 
 SENT_BACK_AT_ONCE: Final = 10
 """Entries of at most 6 KiB each: a reason in Cyrillic takes three times its size in JSON."""

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.records import text_of, whole_of
-from aerobee.broker.store.tables.finished_ranges import Range
+from aerobee.store.engine.tables.finished_ranges import Range
 
 POP_JOURNAL_TOPIC: Final = "AEROBEE_POP_JOURNAL"
 

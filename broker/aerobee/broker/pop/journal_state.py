@@ -14,7 +14,7 @@ from aerobee.broker.journal.place import Place, encode_file, read_file
 from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.pop.entries import Begun, Ended, PopEntry, QueueImage, decode_entry, entry_text
 from aerobee.broker.pop.standing import Standing
-from aerobee.store_format.progress_file import POP_MAGIC, POP_PROGRESS
+from aerobee.store.format.progress_file import POP_MAGIC, POP_PROGRESS
 
 POP_PATH: Final = f"config/{POP_PROGRESS}"
 

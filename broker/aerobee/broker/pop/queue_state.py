@@ -47,8 +47,8 @@ from aerobee.broker.pop.requests import (
 )
 from aerobee.broker.pop.standing import Standing
 from aerobee.broker.pop.waits import HeldUntil, Unsure, Waits
-from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.errors import Busy
+from aerobee.store.engine.tables.finished_ranges import Range
 
 REPEATED_POLLS_MAX: Final = 1_000
 """Clients of a queue whose last poll is remembered."""

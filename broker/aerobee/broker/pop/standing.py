@@ -26,7 +26,7 @@ from aerobee.broker.pop.entries import (
     PopEntry,
     QueueImage,
 )
-from aerobee.broker.store.tables.finished_ranges import FinishedRanges
+from aerobee.store.engine.tables.finished_ranges import FinishedRanges
 
 IMAGE_FLIGHTS: Final = 400
 """In one entry of an image: about 30 KiB of JSON, as its ranges."""

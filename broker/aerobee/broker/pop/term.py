@@ -23,9 +23,9 @@ from aerobee.broker.pop.queue_state import QueueState, first_serial
 from aerobee.broker.pop.requests import PopLimits
 from aerobee.broker.pop.standing import Standing
 from aerobee.broker.pop.waits import HeldUntil, Unsure
-from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy
+from aerobee.store.engine.tables.finished_ranges import Range
 
 
 class EntryWriter(Protocol):

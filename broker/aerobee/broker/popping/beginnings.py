@@ -16,8 +16,8 @@ from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.pop.term import PopTerm, begin_offset
 from aerobee.broker.popping.confirmed import until_confirmed
-from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.errors import Busy
+from aerobee.store.engine.tables.finished_ranges import Range
 
 
 class Beginnings:

@@ -20,8 +20,8 @@ from aerobee.broker.retries.send_backs import SendBacks, Sender
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.waiting import SharedFuture, shared
-from aerobee.store_format.dead_letter_fields import Death
-from aerobee.store_format.delayed_records import Delay
+from aerobee.store.format.dead_letter_fields import Death
+from aerobee.store.format.delayed_records import Delay
 
 _LATE_DELAY_MS: Final = 1_000
 

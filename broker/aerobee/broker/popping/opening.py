@@ -6,8 +6,8 @@ from aerobee.broker.journal.log import JOURNAL_QUEUE
 from aerobee.broker.journal.state_file import forget_state, load_state
 from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC
 from aerobee.broker.pop.journal_state import POP_PATH, PopJournalState, file_reader
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.message_store import MessageStore
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.message_store import MessageStore
 
 
 def open_pops(disk: Disk, store: MessageStore) -> PopJournalState:

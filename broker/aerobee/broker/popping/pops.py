@@ -21,10 +21,10 @@ from aerobee.broker.popping.bells import Bells, Waiter
 from aerobee.broker.popping.confirmed import until_confirmed
 from aerobee.broker.popping.moves import Moves
 from aerobee.broker.popping.reads import PopReads
-from aerobee.broker.store.queues.reading import Filter
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy
-from aerobee.store_format.record import Record
+from aerobee.store.engine.queues.reading import Filter
+from aerobee.store.format.record import Record
 
 
 class Popped(NamedTuple):

@@ -14,11 +14,11 @@ from aerobee.broker.pop.entries import NO_LANE, ranges_of
 from aerobee.broker.pop.lanes import lane_of
 from aerobee.broker.pop.requests import Read, Wanted
 from aerobee.broker.reading.egress import READ_BYTES_MAX, ColdRead, Egress, Fetched, ReadCode
-from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.broker.store.queues.reading import STEPS_MAX, Filter
-from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
-from aerobee.store_format.properties import PropertyName
-from aerobee.store_format.record import Record, iterate_records
+from aerobee.store.engine.queue_reads import QueueRead
+from aerobee.store.engine.queues.reading import STEPS_MAX, Filter
+from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
+from aerobee.store.format.properties import PropertyName
+from aerobee.store.format.record import Record, iterate_records
 
 AGAIN_RANGES_MAX: Final = 64
 """Non-contiguous ranges of redelivered messages read for one poll."""

@@ -19,20 +19,20 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.duties import Duty, Stretch, TermKeeper
 from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
+from aerobee.broker.replication.duties import Duty, Stretch, TermKeeper
 from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.retries.topics import make_retry_topic
-from aerobee.broker.store.errors import EntryMismatch
-from aerobee.broker.store.queues.queue_set import QueueName
-from aerobee.broker.store.tables.config_tables import TOPICS_PATH
 from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
-from aerobee.store_format.batch import BatchIllegal
-from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
-from aerobee.store_format.pop_records import (
+from aerobee.store.engine.errors import EntryMismatch
+from aerobee.store.engine.queues.queue_set import QueueName
+from aerobee.store.engine.tables.config_tables import TOPICS_PATH
+from aerobee.store.format.batch import BatchIllegal
+from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
+from aerobee.store.format.pop_records import (
     REVIVE_GROUP,
     REVIVE_TOPIC_PREFIX,
     PollKey,
@@ -42,8 +42,8 @@ from aerobee.store_format.pop_records import (
     pop_retry_topics,
     revived_record,
 )
-from aerobee.store_format.record_layout import RecordCorrupt, RecordIllegal
-from aerobee.store_format.record_view import Record
+from aerobee.store.format.record_layout import RecordCorrupt, RecordIllegal
+from aerobee.store.format.record_view import Record
 
 if TYPE_CHECKING:
     from aerobee.broker.wiring import Wiring

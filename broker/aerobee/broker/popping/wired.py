@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.duties import Duty
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.journal.log import JournalLog
@@ -30,11 +29,12 @@ from aerobee.broker.popping.moves import Moves
 from aerobee.broker.popping.pops import Pops
 from aerobee.broker.popping.reads import PopReads
 from aerobee.broker.popping.revivals import Revivals
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.retention.holds import JournalHold
-from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
+from aerobee.store.engine.tables.finished_ranges import Range
 
 if TYPE_CHECKING:
     from aerobee.broker.wiring import Wiring

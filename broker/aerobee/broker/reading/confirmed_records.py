@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.broker.store.queues.reading import GetStatus
-from aerobee.broker.store.read_work import ReadWork
-from aerobee.store_format.record import iterate_records
-from aerobee.store_format.record_view import Record
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.queue_reads import QueueRead
+from aerobee.store.engine.queues.reading import GetStatus
+from aerobee.store.engine.read_work import ReadWork
+from aerobee.store.format.record import iterate_records
+from aerobee.store.format.record_view import Record
 
 _GAPS = (
     GetStatus.OFFSET_TOO_SMALL,

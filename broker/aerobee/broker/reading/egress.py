@@ -19,16 +19,16 @@ from typing import Protocol
 
 from aerobee.access.meter import PATIENCE_S, reading_meter
 from aerobee.access.quota import Traffic
+from aerobee.broker.cold_reads.read_pool import ReadPool
+from aerobee.broker.counters import Counters
 from aerobee.broker.groups.queue_leases import GroupQueue, Lease
-from aerobee.broker.observe.stats import Counters
 from aerobee.broker.reading.left_out import without_finished
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.queue_reads import QueueRead, QueueReads
-from aerobee.broker.store.queues.reading import GetStatus
-from aerobee.broker.store.read_work import ReadOutcome, ReadWork
-from aerobee.broker.store.tables.finished_ranges import FinishedRanges
 from aerobee.runtime.errors import ReplicaBehind
+from aerobee.store.engine.queue_reads import QueueRead, QueueReads
+from aerobee.store.engine.queues.reading import GetStatus
+from aerobee.store.engine.read_work import ReadOutcome, ReadWork
+from aerobee.store.engine.tables.finished_ranges import FinishedRanges
 
 KIB = 1024
 READ_BYTES_DEFAULT = 512 * KIB

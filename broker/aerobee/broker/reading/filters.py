@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from aerobee.broker.reading.sql_filter import JUDGED_MAX, SqlFilter
 from aerobee.broker.reading.tag_filter import TagFilter
-from aerobee.broker.store.queues.reading import BoolArray, Filter, Int64Array
-from aerobee.sql_filter.expression import SqlExpression
-from aerobee.sql_filter.wish import Wish
-from aerobee.store_format.record import Record
+from aerobee.domain.sql_filter.expression import SqlExpression
+from aerobee.domain.sql_filter.wish import Wish
+from aerobee.store.engine.queues.reading import BoolArray, Filter, Int64Array
+from aerobee.store.format.record import Record
 
 
 def filter_of(wish: Wish, *, is_exact: bool) -> Filter | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aerobee.broker.store.tables.finished_ranges import FinishedRanges
-from aerobee.store_format.record import iterate_records
+from aerobee.store.engine.tables.finished_ranges import FinishedRanges
+from aerobee.store.format.record import iterate_records
 
 
 def without_finished(records: bytes, finished: FinishedRanges) -> tuple[bytes, int]:

@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from aerobee.broker.reading.read_pool import LOOKUPS, ReadPool
+from aerobee.broker.cold_reads.read_pool import LOOKUPS, ReadPool
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.index.message_query import MessageQuery, QueryWanted
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.errors import InvalidArgument, MessageNotFound
-from aerobee.store_format.message_id import MessageIdIllegal, parse_offset_message_id
-from aerobee.store_format.record import Record
-from aerobee.store_format.record_layout import (
+from aerobee.store.engine.index.message_query import MessageQuery, QueryWanted
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.format.message_id import MessageIdIllegal, parse_offset_message_id
+from aerobee.store.format.record import Record
+from aerobee.store.format.record_layout import (
     MAGIC_AT,
     MAGIC_V1,
     MAGIC_V2,

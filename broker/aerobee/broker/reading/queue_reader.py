@@ -6,13 +6,13 @@ last message's time may need the disk.
 
 from __future__ import annotations
 
-from aerobee.broker.reading.read_pool import ReadPool
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.broker.store.queues.time_search import Boundary
-from aerobee.broker.store.read_work import ReadWork
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.runtime.errors import MessageNotFound
-from aerobee.store_format.record import Record
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.queue_reads import QueueRead
+from aerobee.store.engine.queues.time_search import Boundary
+from aerobee.store.engine.read_work import ReadWork
+from aerobee.store.format.record import Record
 
 _READER = "questions about queues"
 _SEARCH_BYTES = 64 * 1024

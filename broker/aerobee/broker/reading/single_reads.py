@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode
-from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import NotMaster
+from aerobee.store.engine.queue_reads import QueueRead
 
 
 class SingleReads:

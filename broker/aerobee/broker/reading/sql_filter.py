@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from aerobee.broker.store.queues.reading import STEPS_MAX, BoolArray, Int64Array
-from aerobee.sql_filter.expression import SqlExpression
-from aerobee.store_format.properties import NAME_END
-from aerobee.store_format.record import Record
+from aerobee.domain.sql_filter.expression import SqlExpression
+from aerobee.store.engine.queues.reading import STEPS_MAX, BoolArray, Int64Array
+from aerobee.store.format.properties import NAME_END
+from aerobee.store.format.record import Record
 
 JUDGED_MAX: Final = 1_000
 """Records evaluated per read."""

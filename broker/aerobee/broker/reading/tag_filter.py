@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from aerobee.broker.store.queues.reading import BoolArray, Int64Array
-from aerobee.store_format.consume_queue_ext import EXT_ADDRESS_MAX
-from aerobee.store_format.java_hash import java_string_hash
-from aerobee.store_format.record import Record
+from aerobee.store.engine.queues.reading import BoolArray, Int64Array
+from aerobee.store.format.consume_queue_ext import EXT_ADDRESS_MAX
+from aerobee.store.format.java_hash import java_string_hash
+from aerobee.store.format.record import Record
 
 _LOOPED_CODES_MAX = 16
 

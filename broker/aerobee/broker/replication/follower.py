@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Never
 
-from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.replication.config import StreamLimits
 from aerobee.broker.replication.joining import (
     BeginAnew,
@@ -39,7 +39,6 @@ from aerobee.broker.replication.messages import (
 )
 from aerobee.broker.replication.stream_tasks import Wake, within, write_within
 from aerobee.broker.replication.table_copies import TableCopies
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.call_context import RequestNames, request_scope
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
@@ -50,6 +49,7 @@ from aerobee.runtime.errors import (
     StaleEpoch,
 )
 from aerobee.runtime.log import log_event
+from aerobee.store.engine.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 

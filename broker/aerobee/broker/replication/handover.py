@@ -14,14 +14,14 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from aerobee.broker.duties import Duty
-from aerobee.broker.flush.disk_watch import DiskWatch
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.roles import ReplicatedLog, Roles
 from aerobee.broker.replication.stream_tasks import Wake
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, DeadlineExceeded, InvalidArgument, NotMaster
 from aerobee.runtime.log import log_event
+from aerobee.store.flush.disk_watch import DiskWatch
 
 log = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.replication.handover import Handover
 from aerobee.broker.replication.mastership import Lead
 from aerobee.broker.replication.roles import Roles
 from aerobee.runtime.errors import AerobeeError, NotWritable
 from aerobee.runtime.log import log_event
+from aerobee.store.flush.disk_watch import DiskWatch
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from aerobee.broker.duties import Duty
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.master_term import MasterTerm, Proposal
 from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.roles import ReplicatedLog, Roles

@@ -12,12 +12,12 @@ import struct
 
 from isal.isal_zlib import crc32
 
-from aerobee.broker.reading.pace import Pace
-from aerobee.broker.reading.read_pool import STEP_BYTES, ReadPool
-from aerobee.broker.store.log.commit_log import CommitLog
+from aerobee.broker.cold_reads.pace import Pace
+from aerobee.broker.cold_reads.read_pool import STEP_BYTES, ReadPool
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MessageNotFound, ReplicationGap
-from aerobee.store_format.record_layout import MAGIC_BLANK
+from aerobee.store.engine.log.commit_log import CommitLog
+from aerobee.store.format.record_layout import MAGIC_BLANK
 
 COLD_READ_BYTES = 2 * 1024 * 1024
 

@@ -28,7 +28,6 @@ from aerobee.broker.replication.messages import (
 )
 from aerobee.broker.replication.stream_tasks import Silence, Wake
 from aerobee.broker.replication.table_copies import TableCopies
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     Busy,
@@ -39,6 +38,7 @@ from aerobee.runtime.errors import (
 )
 from aerobee.runtime.log import log_event
 from aerobee.runtime.run_together import run_together
+from aerobee.store.engine.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 

@@ -21,14 +21,14 @@ from aerobee.broker.replication.state_file import (
     ended_predecessor,
     may_have_lost,
 )
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.tables.atomic_file import Source, read_with_backup, replace_atomically
-from aerobee.broker.store.tables.epoch_table import load_epochs, save_epochs
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
 from aerobee.runtime.waiting import Turns
-from aerobee.store_format.epoch_file import EPOCH_FILE, encode_epochs
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.errors import StoreUnusable
+from aerobee.store.engine.tables.atomic_file import Source, read_with_backup, replace_atomically
+from aerobee.store.engine.tables.epoch_table import load_epochs, save_epochs
+from aerobee.store.format.epoch_file import EPOCH_FILE, encode_epochs
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aerobee.broker.replication.master_term import InSyncSet
-from aerobee.runtime.broker_condition import BrokerCondition
+from aerobee.domain.broker_condition import BrokerCondition
 
 NO_MASTER = -1
 

@@ -17,8 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from aerobee.broker.duties import Duty
-from aerobee.broker.flush.disk_watch import DiskWatch
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.epoch_history import EpochHistory, EpochStart
 from aerobee.broker.replication.joining import BeginAnew, Cut
 from aerobee.broker.replication.master_term import MasterTerm
@@ -39,6 +38,7 @@ from aerobee.runtime.errors import (
 )
 from aerobee.runtime.log import log_event
 from aerobee.runtime.retry import Backoff
+from aerobee.store.flush.disk_watch import DiskWatch
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.mastership import Mastership
 from aerobee.broker.replication.replica_set import NO_MASTER, ReplicaPlace, ReplicaSetView
-from aerobee.runtime.broker_condition import BrokerCondition
+from aerobee.domain.broker_condition import BrokerCondition
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import DuplicateBroker, NotMaster, ReplicaBehind, StaleEpoch
 from aerobee.runtime.log import log_event

@@ -15,9 +15,9 @@ import contextlib
 import logging
 from dataclasses import replace
 
-from aerobee.broker.duties import Duty
-from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.replication.config import StreamLimits
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.joining import (
     GoOn,
     Sender,
@@ -31,11 +31,11 @@ from aerobee.broker.replication.messages import Agreement, Hello, MasterStreamEn
 from aerobee.broker.replication.slave_stream import JoinedSlave, MasterSide, SlaveStream
 from aerobee.broker.replication.stream_tasks import within, write_within
 from aerobee.broker.replication.table_source import TableSource
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, DuplicateBroker, InvalidArgument, NotMaster
 from aerobee.runtime.log import log_event
 from aerobee.runtime.waiting import Waiters
+from aerobee.store.engine.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 

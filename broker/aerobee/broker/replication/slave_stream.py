@@ -31,10 +31,10 @@ from aerobee.broker.replication.messages import (
 from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.stream_tasks import Silence, Wake
 from aerobee.broker.replication.table_source import TableSource
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, InvalidArgument, NotMaster
 from aerobee.runtime.run_together import run_together
+from aerobee.store.engine.message_store import MessageStore
 
 CONFIRMED_PAUSE_S = 0.005
 """If nothing else is to be sent, a new confirmed end waits this long for log bytes."""

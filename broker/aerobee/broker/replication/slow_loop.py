@@ -18,7 +18,7 @@ from aerobee.broker.replication.handover import Handover
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.replication.stream_tasks import Wake
-from aerobee.runtime.broker_condition import BrokerCondition
+from aerobee.domain.broker_condition import BrokerCondition
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.log import log_event

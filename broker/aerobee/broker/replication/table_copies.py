@@ -15,7 +15,9 @@ from typing import Protocol, TypeVar
 from isal.isal_zlib import crc32
 
 from aerobee.broker.replication.table_source import COPIED_PATHS
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.runtime.errors import NotWritable
+from aerobee.runtime.log import log_event
+from aerobee.store.engine.tables.config_tables import (
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
     Named,
@@ -23,8 +25,6 @@ from aerobee.broker.store.tables.config_tables import (
     SubscriptionGroupTable,
     TopicTable,
 )
-from aerobee.runtime.errors import NotWritable
-from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
 

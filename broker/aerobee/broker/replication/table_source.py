@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from isal.isal_zlib import crc32
 
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.tables.config_tables import SUBSCRIPTION_GROUPS_PATH, TOPICS_PATH
-from aerobee.broker.store.tables.delay_offset_table import DELAY_OFFSETS_PATH
 from aerobee.runtime.waiting import Turns
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.tables.config_tables import SUBSCRIPTION_GROUPS_PATH, TOPICS_PATH
+from aerobee.store.engine.tables.delay_offset_table import DELAY_OFFSETS_PATH
 
 COPIED_PATHS = (TOPICS_PATH, SUBSCRIPTION_GROUPS_PATH, DELAY_OFFSETS_PATH)
 """Consumer offsets are not among them: they are replicated in the log."""

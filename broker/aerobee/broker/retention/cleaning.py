@@ -12,21 +12,21 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from aerobee.broker.flush.work_thread import Work
 from aerobee.broker.retention.holds import Hold, Need, Upkeep
-from aerobee.broker.store.errors import FileTrouble
-from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.retention.retention_ledger import Candidate, RetentionLedger
-from aerobee.broker.store.retention.retention_policy import PERIODIC, CleanRequest
-from aerobee.broker.store.retention.retention_statistics import (
+from aerobee.runtime.errors import ShuttingDown
+from aerobee.runtime.log import log_event
+from aerobee.runtime.waiting import Turns
+from aerobee.store.engine.errors import FileTrouble
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.engine.retention.retention_ledger import Candidate, RetentionLedger
+from aerobee.store.engine.retention.retention_policy import PERIODIC, CleanRequest
+from aerobee.store.engine.retention.retention_statistics import (
     RemovedSegment,
     UnreadRemoval,
     largest_removals,
 )
-from aerobee.broker.store.retention.retention_works import RemovalWork
-from aerobee.runtime.errors import ShuttingDown
-from aerobee.runtime.log import log_event
-from aerobee.runtime.waiting import Turns
+from aerobee.store.engine.retention.retention_works import RemovalWork
+from aerobee.store.flush.work_thread import Work
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from aerobee.broker.flush.work_thread import Work
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.retention.unread_readers import UnreadReaders
-from aerobee.broker.store.queues.queue_set import QueueName
-from aerobee.broker.store.retention.retention_ledger import Candidate, RetentionLedger
-from aerobee.broker.store.retention.unread_search import QueueReaders, UnreadQueue, UnreadSearch
+from aerobee.store.engine.queues.queue_set import QueueName
+from aerobee.store.engine.retention.retention_ledger import Candidate, RetentionLedger
+from aerobee.store.engine.retention.unread_search import QueueReaders, UnreadQueue, UnreadSearch
+from aerobee.store.flush.work_thread import Work
 
 Upkeep = Callable[[Work], Awaitable[None]]
 """Runs a work on the thread that writes the store's derived files."""

@@ -25,12 +25,12 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
 
 from aerobee.broker.groups.members import Members
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.unread_search import QueueReaders
-from aerobee.broker.store.tables.config_tables import TopicTable
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
-from aerobee.runtime.names import is_system_group, is_system_topic
-from aerobee.runtime.topic_attributes import keep_unread_max_bytes
+from aerobee.domain.names import is_system_group, is_system_topic
+from aerobee.domain.topic_attributes import keep_unread_max_bytes
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.retention.unread_search import QueueReaders
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 
 _QUEUES_PER_TURN = 200
 _NAMES_PER_TURN = 5_000

@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Final
 
 from aerobee.broker.offsets.sent_back import Resend, SentBack
-from aerobee.broker.store.producers.producer_windows import ProducerName
 from aerobee.broker.timers.acts import Destination, Standing, producer_runs
-from aerobee.store_format.dead_letter_fields import Death, dead_letter_topic
-from aerobee.store_format.delayed_records import TIMER_TOPIC, Moved
-from aerobee.store_format.producer_number import ProducerRun
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.retry_records import dead_letter_record, resent_record, retry_record
-from aerobee.store_format.tags import SCHEDULE_TOPIC
+from aerobee.store.engine.producers.producer_windows import ProducerName
+from aerobee.store.format.dead_letter_fields import Death, dead_letter_topic
+from aerobee.store.format.delayed_records import TIMER_TOPIC, Moved
+from aerobee.store.format.producer_number import ProducerRun
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.retry_records import dead_letter_record, resent_record, retry_record
+from aerobee.store.format.tags import SCHEDULE_TOPIC
 
 FIRST_NUMBER: Final = 1 << 47
 """The upper half of the broker's own numbers; the lower half belongs to the timers."""

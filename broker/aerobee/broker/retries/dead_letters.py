@@ -22,17 +22,17 @@ from aerobee.broker.retries.send_backs import (
     SentBackMessage,
 )
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, InvalidArgument, TopicNotFound
-from aerobee.store_format.dead_letter_fields import (
+from aerobee.store.engine.tables.finished_ranges import Range
+from aerobee.store.format.dead_letter_fields import (
     RETRY_PREFIX,
     GroupNameTooLong,
     dead_letter_topic,
     origin_of,
 )
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.retry_records import RESENDS_KEPT_MAX
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.retry_records import RESENDS_KEPT_MAX
 
 SETTLED_BY: Final = "CID_RMQ_SYS_DEAD_LETTERS"
 """The group that finishes settled letters. Groups with this prefix do not expire."""

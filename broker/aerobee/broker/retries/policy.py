@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from aerobee.broker.store.tables.config_tables import SubscriptionGroupConfig
-from aerobee.store_format.delay_levels import DELAY_MAX_MS, DelayLevels
-from aerobee.store_format.delayed_records import Delay
-from aerobee.store_format.json_config import JsonValue
-from aerobee.store_format.retry_delays import IN_ORDER, Exponential, Steps
-from aerobee.store_format.retry_records import RETRIES_MAX, retry_level
+from aerobee.store.engine.tables.config_tables import SubscriptionGroupConfig
+from aerobee.store.format.delay_levels import DELAY_MAX_MS, DelayLevels
+from aerobee.store.format.delayed_records import Delay
+from aerobee.store.format.json_config import JsonValue
+from aerobee.store.format.retry_delays import IN_ORDER, Exponential, Steps
+from aerobee.store.format.retry_records import RETRIES_MAX, retry_level
 
 POLICY_MEMBER: Final = "groupRetryPolicy"
 LIMIT_IS_SET: Final = "aerobee.retries.set"

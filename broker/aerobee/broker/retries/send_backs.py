@@ -27,19 +27,19 @@ from aerobee.broker.offsets.sent_back import SentBack, TriedInOrder, Way
 from aerobee.broker.offsets.writer import SENT_BACK_AT_ONCE, OffsetWriter
 from aerobee.broker.retries.copies import copy_of, destination_of, is_stored, run_of
 from aerobee.broker.retries.policy import RetryPolicy
-from aerobee.broker.store.tables.consumer_offset_table import Tried
 from aerobee.broker.timers.acts import Destination, Standing
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy, InvalidArgument, MessageNotFound, StoreFailed
 from aerobee.runtime.log import log_event
-from aerobee.store_format.batch import BatchIllegal
-from aerobee.store_format.dead_letter_fields import Death, GroupNameTooLong, origin_of
-from aerobee.store_format.delay_levels import DelayLevels
-from aerobee.store_format.delayed_records import Delay
-from aerobee.store_format.producer_number import ProducerRun
-from aerobee.store_format.record_layout import RecordCorrupt, RecordIllegal
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.retry_records import ResendCircle, shortened_death
+from aerobee.store.engine.tables.consumer_offset_table import Tried
+from aerobee.store.format.batch import BatchIllegal
+from aerobee.store.format.dead_letter_fields import Death, GroupNameTooLong, origin_of
+from aerobee.store.format.delay_levels import DelayLevels
+from aerobee.store.format.delayed_records import Delay
+from aerobee.store.format.producer_number import ProducerRun
+from aerobee.store.format.record_layout import RecordCorrupt, RecordIllegal
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.retry_records import ResendCircle, shortened_death
 
 log = logging.getLogger(__name__)
 

@@ -16,14 +16,14 @@ from aerobee.broker.retries.policy import (
     RetryPolicy,
     policy_member,
 )
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.store.engine.tables.config_tables import (
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
 )
-from aerobee.runtime.errors import InvalidArgument
-from aerobee.store_format.delay_levels import DELAY_MAX_MS, DelayLevels
-from aerobee.store_format.json_config import JsonValue
-from aerobee.store_format.retry_delays import Exponential
+from aerobee.store.format.delay_levels import DELAY_MAX_MS, DelayLevels
+from aerobee.store.format.json_config import JsonValue
+from aerobee.store.format.retry_delays import Exponential
 
 MULTIPLIER_MAX = 1_000
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
-from aerobee.store_format.dead_letter_fields import GroupNameTooLong, dead_letter_topic, retry_topic
+from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
+from aerobee.store.format.dead_letter_fields import GroupNameTooLong, dead_letter_topic, retry_topic
 
 
 def make_retry_topic(topics: TopicTable, name: str) -> bool:

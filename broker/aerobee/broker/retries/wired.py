@@ -12,11 +12,11 @@ from aerobee.broker.retries.dead_letters import DeadLetters
 from aerobee.broker.retries.send_backs import SendBacks
 from aerobee.broker.retries.settings import RetrySettings
 from aerobee.broker.retries.topics import RetryTopics
-from aerobee.broker.store.retention.retention_ledger import Candidate, RetentionLedger
-from aerobee.broker.store.retention.unread_search import QueueReaders
-from aerobee.broker.store.tables.config_tables import SUBSCRIPTION_GROUPS_PATH, TOPICS_PATH
-from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
-from aerobee.store_format.delay_levels import DelayLevels
+from aerobee.store.engine.retention.retention_ledger import Candidate, RetentionLedger
+from aerobee.store.engine.retention.unread_search import QueueReaders
+from aerobee.store.engine.tables.config_tables import SUBSCRIPTION_GROUPS_PATH, TOPICS_PATH
+from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
+from aerobee.store.format.delay_levels import DelayLevels
 
 if TYPE_CHECKING:
     from aerobee.broker.wiring import Wiring

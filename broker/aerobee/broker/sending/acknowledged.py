@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from aerobee.broker.store.statistics import Appended
-from aerobee.store_format.checked_batch import CheckedBatch
+from aerobee.store.engine.statistics import Appended
+from aerobee.store.format.checked_batch import CheckedBatch
 
 KIB = 1024
 MESSAGE_SIZES = (KIB, 4 * KIB, 512 * KIB, 1024 * KIB, 2048 * KIB, 4096 * KIB)

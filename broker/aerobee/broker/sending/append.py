@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from aerobee.broker.observe.stats import Counters
+from aerobee.broker.counters import Counters
 from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.statistics import Appended
-from aerobee.runtime import names
+from aerobee.domain import names
 from aerobee.runtime.errors import StoreFailed
-from aerobee.store_format.checked_batch import CheckedBatch
+from aerobee.store.engine.statistics import Appended
+from aerobee.store.format.checked_batch import CheckedBatch
 
 
 class AppendableStore(Protocol):

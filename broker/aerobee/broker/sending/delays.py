@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from aerobee.store_format.batch import BatchFault, BatchIllegal
-from aerobee.store_format.checked_batch import CheckedBatch
-from aerobee.store_format.delayed_records import (
+from aerobee.store.format.batch import BatchFault, BatchIllegal
+from aerobee.store.format.checked_batch import CheckedBatch
+from aerobee.store.format.delayed_records import (
     Delay,
     DelayIllegal,
     DelayRules,
@@ -22,9 +22,9 @@ from aerobee.store_format.delayed_records import (
     waiting_properties,
     waiting_queue,
 )
-from aerobee.store_format.properties import NAME_END, VALUE_END
-from aerobee.store_format.record_layout import RecordIllegal
-from aerobee.store_format.record_rewrite import rewrite_batch
+from aerobee.store.format.properties import NAME_END, VALUE_END
+from aerobee.store.format.record_layout import RecordIllegal
+from aerobee.store.format.record_rewrite import rewrite_batch
 
 _REQUEST: Final = re.compile(
     VALUE_END + b"(?:DELAY|TIMER_DELAY_SEC|TIMER_DELAY_MS|TIMER_DELIVER_MS)" + NAME_END

@@ -16,14 +16,14 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-from aerobee.broker.duties import Duty
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.watermarks import EndWaiters
-from aerobee.broker.store.config import FlushMode, StoreConfig
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.errors import StoreFailed
+from aerobee.store.engine.config import FlushMode, StoreConfig
+from aerobee.store.engine.message_store import MessageStore
 
 BEHIND_SHARE = 0.75
 """Above this share of the maximum, senders are read no faster than disk and replicas keep up."""

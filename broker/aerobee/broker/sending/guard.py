@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from aerobee.broker.store.tables.config_tables import TopicTable
-from aerobee.runtime import names
+from aerobee.domain import names
 from aerobee.runtime.errors import (
     Busy,
     NotReadableTopic,
@@ -19,6 +18,7 @@ from aerobee.runtime.errors import (
     StoreFailed,
     TopicNotFound,
 )
+from aerobee.store.engine.tables.config_tables import TopicTable
 
 PERM_WRITE = 2
 PERM_READ = 4

@@ -10,16 +10,16 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from aerobee.broker.sending.delays import WaitingBatch, may_ask_for_delay
-from aerobee.broker.store.statistics import Appended
-from aerobee.store_format.batch import BatchFault, BatchIllegal
-from aerobee.store_format.checked_batch import CheckedBatch
-from aerobee.store_format.delayed_records import HALF_TOPIC
-from aerobee.store_format.message_content import content_of
-from aerobee.store_format.properties import PropertyName, find_property
-from aerobee.store_format.record_layout import RecordIllegal
-from aerobee.store_format.record_rewrite import rewrite_batch
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.transaction_records import HalfIllegal, half_properties
+from aerobee.store.engine.statistics import Appended
+from aerobee.store.format.batch import BatchFault, BatchIllegal
+from aerobee.store.format.checked_batch import CheckedBatch
+from aerobee.store.format.delayed_records import HALF_TOPIC
+from aerobee.store.format.message_content import content_of
+from aerobee.store.format.properties import PropertyName, find_property
+from aerobee.store.format.record_layout import RecordIllegal
+from aerobee.store.format.record_rewrite import rewrite_batch
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.transaction_records import HalfIllegal, half_properties
 
 HALF_QUEUE = 0
 _UNIQ_KEY = PropertyName.UNIQ_KEY.encode()

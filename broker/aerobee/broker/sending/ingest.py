@@ -24,14 +24,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from aerobee.broker.observe.stats import Counters
+from aerobee.broker.counters import Counters
 from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.delays import WaitingBatch, may_ask_for_delay, waiting_batch
 from aerobee.broker.sending.durability import Late
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.halves import HalfMemory, half_batch
-from aerobee.broker.store.producers.producers import Producers
-from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     AerobeeError,
@@ -42,18 +40,20 @@ from aerobee.runtime.errors import (
     PropertiesTooLarge,
     StoreFailed,
 )
-from aerobee.store_format.batch import (
+from aerobee.store.engine.producers.producers import Producers
+from aerobee.store.engine.statistics import Appended
+from aerobee.store.format.batch import (
     BatchFault,
     BatchIllegal,
     BatchLimits,
     check_batch,
     number_batch,
 )
-from aerobee.store_format.checked_batch import CheckedBatch
-from aerobee.store_format.client_records import check_client_records
-from aerobee.store_format.delayed_records import MOVING_BYTES_MAX, DelayRules
-from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END, ProducerRun
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.format.checked_batch import CheckedBatch
+from aerobee.store.format.client_records import check_client_records
+from aerobee.store.format.delayed_records import MOVING_BYTES_MAX, DelayRules
+from aerobee.store.format.producer_number import PRODUCER_ID_END, SEQUENCE_END, ProducerRun
+from aerobee.store.format.tags import TagsCodes
 
 _ERROR_OF_FAULT: dict[BatchFault, type[AerobeeError]] = {
     BatchFault.BODY_TOO_LARGE: MessageTooLarge,

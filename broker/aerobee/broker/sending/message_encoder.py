@@ -13,18 +13,18 @@ from typing import NamedTuple
 from aerobee.broker.sending.guard import Guard
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, MessageIllegal, PropertiesTooLarge
-from aerobee.store_format.message_content import content_of
-from aerobee.store_format.message_id import UniqueIdGenerator, offset_message_id
-from aerobee.store_format.properties import (
+from aerobee.store.format.message_content import content_of
+from aerobee.store.format.message_id import UniqueIdGenerator, offset_message_id
+from aerobee.store.format.properties import (
     PropertyIllegal,
     PropertyName,
     encode_properties,
 )
-from aerobee.store_format.recall_handle import RecallHandle
-from aerobee.store_format.record_encode import encode_record
-from aerobee.store_format.record_layout import PROPERTIES_BYTES_MAX, HostAddress, RecordIllegal
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.reserved_properties import check_property
+from aerobee.store.format.recall_handle import RecallHandle
+from aerobee.store.format.record_encode import encode_record
+from aerobee.store.format.record_layout import PROPERTIES_BYTES_MAX, HostAddress, RecordIllegal
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.reserved_properties import check_property
 
 KEY_SEPARATOR = " "
 

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from aerobee.broker.sending.append import Appender
-from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MessageTooLarge
-from aerobee.store_format.batch import BatchIllegal, BatchLimits, check_batch, number_batch
-from aerobee.store_format.producer_number import ProducerRun
-from aerobee.store_format.record_encode import encode_record
-from aerobee.store_format.record_layout import HostAddress
-from aerobee.store_format.tags import TagsCodes
-from aerobee.store_format.topic_end import topic_end_properties
+from aerobee.store.engine.statistics import Appended
+from aerobee.store.format.batch import BatchIllegal, BatchLimits, check_batch, number_batch
+from aerobee.store.format.producer_number import ProducerRun
+from aerobee.store.format.record_encode import encode_record
+from aerobee.store.format.record_layout import HostAddress
+from aerobee.store.format.tags import TagsCodes
+from aerobee.store.format.topic_end import topic_end_properties
 
 _FORMAT_LIMITS: Final = BatchLimits(
     body_bytes_max=(1 << 31) - 1, record_bytes_max=(1 << 31) - 1, batch_bytes_max=(1 << 31) - 1

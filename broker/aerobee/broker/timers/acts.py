@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from aerobee.broker.store.producers.producer_windows import ProducerName
-from aerobee.broker.store.producers.window import AlreadyStored
 from aerobee.broker.timers.entries import Intent, Source
-from aerobee.store_format.producer_number import (
+from aerobee.store.engine.producers.producer_windows import ProducerName
+from aerobee.store.engine.producers.window import AlreadyStored
+from aerobee.store.format.producer_number import (
     BROKER_PRODUCER_IDS,
     SEQUENCE_BITS,
     SEQUENCE_END,

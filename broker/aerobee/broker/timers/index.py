@@ -22,7 +22,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from aerobee.broker.store.disk import Disk
 from aerobee.broker.timers.index_works import (
     INDEX_FOLDER,
     MANIFEST,
@@ -38,6 +37,7 @@ from aerobee.broker.timers.near_table import NearTable
 from aerobee.broker.timers.pending import FIRST, LAST, BoolArray, Key, Rows
 from aerobee.broker.timers.progress import DoneView
 from aerobee.broker.timers.runs import IndexDamaged, Run, open_run
+from aerobee.store.engine.disk import Disk
 
 _MERGED_AT: Final = 8
 

@@ -15,7 +15,6 @@ from zlib import crc32
 
 import numpy as np
 
-from aerobee.broker.store.disk import Disk
 from aerobee.broker.timers.pending import (
     LAST,
     BoolArray,
@@ -28,6 +27,7 @@ from aerobee.broker.timers.pending import (
 )
 from aerobee.broker.timers.progress import DoneView
 from aerobee.broker.timers.runs import Run, RunWriter, merged
+from aerobee.store.engine.disk import Disk
 
 INDEX_FOLDER: Final = "timerindex"
 MANIFEST: Final = f"{INDEX_FOLDER}/manifest"

@@ -12,10 +12,10 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from aerobee.broker.timers.pending import Rows, make_rows
-from aerobee.store_format.delayed_records import NotDelayed, recalls, timer_due_ms
-from aerobee.store_format.java_hash import java_string_hash
-from aerobee.store_format.record_layout import RecordCorrupt
-from aerobee.store_format.record_view import Record
+from aerobee.store.format.delayed_records import NotDelayed, recalls, timer_due_ms
+from aerobee.store.format.java_hash import java_string_hash
+from aerobee.store.format.record_layout import RecordCorrupt
+from aerobee.store.format.record_view import Record
 
 REQUEST_DUE_MS: Final = 0
 """The due time of requests."""

@@ -19,7 +19,6 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from aerobee.broker.store.disk import Disk, DiskFile
 from aerobee.broker.timers.frontier import Frontier
 from aerobee.broker.timers.pending import (
     PENDING_DTYPE,
@@ -30,6 +29,7 @@ from aerobee.broker.timers.pending import (
     rank,
 )
 from aerobee.broker.timers.progress import DoneView
+from aerobee.store.engine.disk import Disk, DiskFile
 
 BLOCK_ROWS: Final = 4_096
 

@@ -14,7 +14,7 @@ from aerobee.broker.journal.place import Place, encode_file, read_file
 from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.timers.entries import TimerEntry, decode_entry, entry_text
 from aerobee.broker.timers.progress import DoneView, TimerProgress
-from aerobee.store_format.progress_file import TIMER_MAGIC, TIMER_PROGRESS
+from aerobee.store.format.progress_file import TIMER_MAGIC, TIMER_PROGRESS
 
 PROGRESS_PATH: Final = f"config/{TIMER_PROGRESS}"
 

@@ -23,8 +23,8 @@ from aerobee.broker.transactions.questions import Question
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, MessageIllegal, MessageNotFound, StoreFailed
 from aerobee.runtime.log import log_event
-from aerobee.store_format.delayed_records import HALF_TOPIC
-from aerobee.store_format.transaction_records import HalfMessage
+from aerobee.store.format.delayed_records import HALF_TOPIC
+from aerobee.store.format.transaction_records import HalfMessage
 
 log = logging.getLogger(__name__)
 

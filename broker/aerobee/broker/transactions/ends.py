@@ -25,9 +25,6 @@ from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.halves import HALF_QUEUE
 from aerobee.broker.sending.own_writes import OwnWrites
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.statistics import Appended
-from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC, CommitIntent
 from aerobee.broker.transactions.known import KnownHalves
 from aerobee.broker.transactions.pending import PendingHalves, TransactionName, name_of
@@ -48,12 +45,15 @@ from aerobee.runtime.errors import (
 from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.histogram import Histogram
 from aerobee.runtime.waiting import Waiters
-from aerobee.store_format.batch import BatchIllegal
-from aerobee.store_format.delayed_records import HALF_TOPIC, Moved
-from aerobee.store_format.message_content import id_before
-from aerobee.store_format.record_layout import RecordCorrupt, RecordIllegal
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.transaction_records import (
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.statistics import Appended
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.format.batch import BatchIllegal
+from aerobee.store.format.delayed_records import HALF_TOPIC, Moved
+from aerobee.store.format.message_content import id_before
+from aerobee.store.format.record_layout import RecordCorrupt, RecordIllegal
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.transaction_records import (
     ASIDE_TOPIC,
     OP_TOPIC,
     HalfIllegal,

@@ -13,15 +13,15 @@ from typing import Final
 
 from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
 from aerobee.broker.sending.halves import HALF_QUEUE
-from aerobee.broker.store.errors import EntryMismatch
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queues.queue_set import QueueName
 from aerobee.broker.transactions.pending import PendingHalves
 from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
-from aerobee.store_format.delayed_records import HALF_TOPIC
-from aerobee.store_format.record_layout import RecordCorrupt
-from aerobee.store_format.transaction_records import (
+from aerobee.store.engine.errors import EntryMismatch
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.queues.queue_set import QueueName
+from aerobee.store.format.delayed_records import HALF_TOPIC
+from aerobee.store.format.record_layout import RecordCorrupt
+from aerobee.store.format.transaction_records import (
     ASIDE_TOPIC,
     OP_TOPIC,
     HalfIllegal,

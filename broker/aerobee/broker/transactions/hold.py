@@ -8,11 +8,11 @@ from typing import Final
 
 from aerobee.broker.retention.holds import Hold, Need, Upkeep
 from aerobee.broker.sending.durability import Durability
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.retention_ledger import Candidate
-from aerobee.broker.store.retention.unread_search import QueueReaders
 from aerobee.broker.transactions.follower import ASIDES, HALVES, TransactionFollower
 from aerobee.broker.transactions.pending import PendingHalves
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.retention.retention_ledger import Candidate
+from aerobee.store.engine.retention.unread_search import QueueReaders
 
 FLUSH_TIMEOUT_S: Final = 3.0
 

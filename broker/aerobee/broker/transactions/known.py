@@ -9,14 +9,14 @@ with the same id gets a transaction id of its own.
 from __future__ import annotations
 
 from aerobee.broker.sending.halves import HALF_QUEUE
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.statistics import Appended
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.broker.transactions.pending import PendingHalves, TransactionName
 from aerobee.runtime.errors import Busy, NotMaster
-from aerobee.store_format.delayed_records import HALF_TOPIC
-from aerobee.store_format.message_content import another_id
-from aerobee.store_format.transaction_records import ASIDE_TOPIC, OP_TOPIC, TRANSACTIONS_GROUP
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.statistics import Appended
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.store.format.delayed_records import HALF_TOPIC
+from aerobee.store.format.message_content import another_id
+from aerobee.store.format.transaction_records import ASIDE_TOPIC, OP_TOPIC, TRANSACTIONS_GROUP
 
 
 def opened_halves(

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.transactions.pending import PendingHalves, name_of
 from aerobee.runtime.errors import InvalidArgument, ReplicaBehind
-from aerobee.store_format.transaction_records import HalfMessage
+from aerobee.store.format.transaction_records import HalfMessage
 
 PAGE_MAX: Final = 1_000
 LOOKS_MAX: Final = 2_000

@@ -19,8 +19,8 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from aerobee.store_format.message_content import another_id
-from aerobee.store_format.transaction_records import HalfMessage, Outcome
+from aerobee.store.format.message_content import another_id
+from aerobee.store.format.transaction_records import HalfMessage, Outcome
 
 ENDED_MAX: Final = 20_000
 """Transactions that are remembered after their end. For older ones the index is used."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.transaction_records import HalfMessage
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.transaction_records import HalfMessage
 
 
 class Question(NamedTuple):

@@ -10,10 +10,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.duties import Duty, Stretch, TermKeeper
 from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.reading.confirmed_records import ConfirmedReader
+from aerobee.broker.replication.duties import Duty, Stretch, TermKeeper
 from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.sending.halves import HALF_QUEUE
 from aerobee.broker.transactions.asked import AskedProducers
@@ -32,9 +32,9 @@ from aerobee.broker.transactions.listing import Listing
 from aerobee.broker.transactions.questions import Producers, Question
 from aerobee.runtime.errors import AerobeeError, MessageNotFound, StoreFailed
 from aerobee.runtime.log import log_event
-from aerobee.store_format.record_layout import RecordCorrupt
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.transaction_records import (
+from aerobee.store.format.record_layout import RecordCorrupt
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.transaction_records import (
     TRANSACTIONS_GROUP,
     HalfMessage,
     is_commit_of,

@@ -14,8 +14,8 @@ from aerobee.cli.options import json_option, timeout_option
 from aerobee.cli.output import print_json, say
 from aerobee.cli.target import Target, connection_options
 from aerobee.cli.tls_options import tls_options
+from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime.config import Loaded
-from aerobee.runtime.tls_config import TlsConfig
 
 
 def _run(loaded: Loaded[BrokerConfig], on_hangup: Callable[[], None] | None) -> int:
@@ -59,7 +59,7 @@ def drain(address: str, timeout_ms: int, as_json: bool, tls: TlsConfig | bool) -
     lost, but its group takes no messages until a replica in sync is back.
     """
     from aerobee.cli.drain import drain_broker
-    from aerobee.runtime.tls import dialled_tls
+    from aerobee.rpc.tls import dialled_tls
 
     dialled = dialled_tls(tls)
     outcome = run(lambda: drain_broker(address, timeout_ms=timeout_ms, tls=dialled))

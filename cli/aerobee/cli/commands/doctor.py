@@ -91,9 +91,9 @@ async def _examined(
     groups: tuple[str, ...],
     topics: tuple[str, ...],
 ) -> tuple[list[dict[str, Any]], _Asked]:
-    from aerobee.offset_audit.checks.limits import Limits
     from aerobee.offset_audit.doctor.asking import read_cluster
     from aerobee.offset_audit.doctor.examining import examined
+    from aerobee.offset_audit.rules.limits import Limits
     from aerobee.runtime.clock import SystemClock
 
     await _check_known(admin, groups, topics)

@@ -18,7 +18,7 @@ from aerobee.cli.output import (
 )
 from aerobee.cli.retry_words import retry_lines
 from aerobee.cli.target import Target, target_options
-from aerobee.runtime.names import RETRY_PREFIX
+from aerobee.domain.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

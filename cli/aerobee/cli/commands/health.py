@@ -9,8 +9,8 @@ from aerobee.cli.failures import NEGATIVE, EnvironmentFailure
 from aerobee.cli.options import json_option, timeout_option
 from aerobee.cli.output import print_json, say
 from aerobee.cli.tls_options import tls_options
+from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime import errors
-from aerobee.runtime.tls_config import TlsConfig
 
 
 @click.command()
@@ -33,8 +33,8 @@ def health(
     Exit code 0: it is serving. 1: it is not; the output says why. 2: it has no such service.
     3: it does not answer.
     """
-    from aerobee.runtime.health_check import check_health
-    from aerobee.runtime.tls import dialled_tls
+    from aerobee.rpc.health_check import check_health
+    from aerobee.rpc.tls import dialled_tls
 
     dialled = dialled_tls(tls)
     try:

@@ -13,7 +13,7 @@ from aerobee.cli.moments import timestamp_text
 from aerobee.cli.options import confirm, json_option, settings_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_documents, print_json, remark_unanswered, say
 from aerobee.cli.target import Target, target_options
-from aerobee.runtime.topic_attributes import MESSAGE_TYPE
+from aerobee.domain.topic_attributes import DECLARED_TYPES, MESSAGE_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,6 @@ COUNTED_TOPICS_MAX = 100
 COUNTED_QUEUES_MAX = 5_000
 """Within these, counting the messages of all topics takes a moment."""
 COUNT_TIMEOUT_S = 2.0
-TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
 
 
 @click.group()
@@ -59,7 +58,7 @@ attribute_option = settings_option(
 @click.option(
     "--type",
     "message_type",
-    type=click.Choice(TYPES, case_sensitive=False),
+    type=click.Choice(DECLARED_TYPES, case_sensitive=False),
     help=f"What Apache's clients may send to it: its attribute {MESSAGE_TYPE}.  [default: NORMAL]",
 )
 @attribute_option

@@ -22,10 +22,10 @@ from aerobee.cli.declared.plan import (
     Wish,
 )
 from aerobee.cli.failures import Failure
+from aerobee.domain.names import is_retry_topic, is_system_topic
+from aerobee.domain.topic_attributes import MESSAGE_TYPE, topic_type
 from aerobee.runtime.errors import GroupNotFound, NoBrokerAvailable
-from aerobee.runtime.names import is_retry_topic, is_system_topic
-from aerobee.runtime.topic_attributes import MESSAGE_TYPE, topic_type
-from aerobee.store_format.retry_records import RETRIES_MAX
+from aerobee.store.format.retry_records import RETRIES_MAX
 
 SubjectKind = Literal["user", "group", "default"]
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import yaml
 
-from aerobee.cli.commands.topic import TYPES
 from aerobee.cli.declared.file import (
     ATTRIBUTE,
     BACK_OFFS,
@@ -21,6 +20,7 @@ from aerobee.cli.declared.file import (
     PERMISSIONS,
 )
 from aerobee.cli.declared.plan import DECISION, QUEUES, TYPE, Fields, Key, Kind, State, Value
+from aerobee.domain.topic_attributes import DECLARED_TYPES
 
 _TIMES: Final = {"initialMs": "initial", "longestMs": "longest"}
 
@@ -51,7 +51,7 @@ class Export:
         entry: dict[str, Any] = {"name": key.words[0]}
         for name in (QUEUES, "permission", TYPE, "ordered"):
             value = fields.get(name)
-            can_say = {"permission": PERMISSIONS, TYPE: TYPES}.get(name, (value,))
+            can_say = {"permission": PERMISSIONS, TYPE: DECLARED_TYPES}.get(name, (value,))
             if value in can_say:
                 entry[name] = value
             else:

@@ -18,14 +18,13 @@ from aerobee.access.quota import DEFAULT, GROUP, QUOTA_FIELDS, USER, Quota, Subj
 from aerobee.access.resources import actions_text
 from aerobee.broker.retries.policy import RETRIES_LIMIT
 from aerobee.broker.retries.settings import MULTIPLIER_MAX
-from aerobee.cli.commands.topic import TYPES
 from aerobee.cli.declared.plan import DECISION, QUEUES, TYPE, Fields, Key, Kind, Value, Wish
 from aerobee.cli.moments import parse_delay_ms
-from aerobee.runtime import names
+from aerobee.domain import names
+from aerobee.domain.topic_attributes import DECLARED_TYPES, MESSAGE_TYPE, check_topic_attributes
 from aerobee.runtime.config import nearest
 from aerobee.runtime.errors import AerobeeError, InvalidArgument
-from aerobee.runtime.topic_attributes import MESSAGE_TYPE, check_topic_attributes
-from aerobee.store_format.retry_delays import Exponential
+from aerobee.store.format.retry_delays import Exponential
 
 PERMISSIONS: Final = ("rw", "r", "w")
 ATTRIBUTE: Final = "attributes."
@@ -153,7 +152,7 @@ class _Reader:
             {
                 QUEUES: _number(1, QUEUES_MAX),
                 "permission": _choice(PERMISSIONS),
-                TYPE: _choice(TYPES),
+                TYPE: _choice(DECLARED_TYPES),
                 "ordered": _yes_or_no,
             },
         )

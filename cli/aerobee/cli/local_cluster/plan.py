@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aerobee.access.node_certificates import certificate_uri
 from aerobee.access.nodes import NAMESERVER, OPERATOR, NodeName
-from aerobee.runtime.tls_config import TlsConfig
+from aerobee.rpc.tls_config import TlsConfig
 
 HOST = "127.0.0.1"
 NAMESERVER_PORT = 8081

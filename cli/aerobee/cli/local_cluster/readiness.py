@@ -20,8 +20,8 @@ from aerobee.cli.local_cluster.plan import ClusterPlan, Replica
 # them competes for the same cores.
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import DESCRIBE_CLUSTER, GET_STATS
+from aerobee.rpc.tls import dialled_tls
 from aerobee.runtime import errors
-from aerobee.runtime.tls import dialled_tls
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 
 POLL_INTERVAL_S = 0.03

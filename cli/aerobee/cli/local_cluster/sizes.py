@@ -88,9 +88,9 @@ def recognised_sizes(store: Path) -> Sizes:
     The length of a log's only file is not believed unless it is a usual one: the file may have been
     cut off, and the broker is to notice that.
     """
-    from aerobee.broker.store.disk import RealDisk
     from aerobee.cli.store.folder import index_geometry_on_disk
-    from aerobee.store_repair.folder import measured_sizes
+    from aerobee.store.engine.disk import RealDisk
+    from aerobee.store.repair.folder import measured_sizes
 
     disk = RealDisk(store)
     measured = measured_sizes(disk)

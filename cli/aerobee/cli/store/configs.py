@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.tables.atomic_file import read_with_backup
-from aerobee.broker.store.tables.config_tables import (
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.tables.atomic_file import read_with_backup
+from aerobee.store.engine.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
@@ -20,13 +20,13 @@ from aerobee.broker.store.tables.config_tables import (
     TopicConfig,
     TopicTable,
 )
-from aerobee.broker.store.tables.count_table import (
+from aerobee.store.engine.tables.count_table import (
     TIMER_METRICS_PATH,
     TRANSACTION_METRICS_PATH,
     CountTable,
 )
-from aerobee.broker.store.tables.delay_offset_table import DELAY_OFFSETS_PATH, DelayOffsetTable
-from aerobee.store_format.json_config import JsonValue, ObjectKey, parse_object
+from aerobee.store.engine.tables.delay_offset_table import DELAY_OFFSETS_PATH, DelayOffsetTable
+from aerobee.store.format.json_config import JsonValue, ObjectKey, parse_object
 
 _SHOWN_AS_THEY_ARE = (
     "consumerFilter.json",

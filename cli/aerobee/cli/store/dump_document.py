@@ -18,11 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queues.reading import GetStatus, out_of_range
-from aerobee.broker.store.queues.time_search import Boundary
 from aerobee.cli.store.configs import describe_configs
 from aerobee.cli.store.folder import OnProgress, StoreOptions, open_folder
 from aerobee.cli.store.json_stream import Members, collected
@@ -30,11 +25,16 @@ from aerobee.cli.store.on_disk import LogOnDisk, describe_batch_queues, describe
 from aerobee.cli.store.questions import ANSWERS_MAX, ChosenQuestions, Questions, QueueTimes
 from aerobee.cli.store.timer import describe_timer
 from aerobee.runtime.clock import SystemClock
-from aerobee.store_format.compression import decompress
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries
-from aerobee.store_format.message_id import offset_message_id
-from aerobee.store_format.property_crc import property_crc_matches
-from aerobee.store_format.record import SYSFLAG_COMPRESSED, Record
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.errors import StoreUnusable
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.queues.reading import GetStatus, out_of_range
+from aerobee.store.engine.queues.time_search import Boundary
+from aerobee.store.format.compression import decompress
+from aerobee.store.format.consume_queue_entry import ENTRY_SIZE, unpack_entries
+from aerobee.store.format.message_id import offset_message_id
+from aerobee.store.format.property_crc import property_crc_matches
+from aerobee.store.format.record import SYSFLAG_COMPRESSED, Record
 
 _ENTRIES_PER_READ = 4_096
 _READ_BYTES = 8 * 1024 * 1024

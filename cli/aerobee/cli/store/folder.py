@@ -16,18 +16,18 @@ from typing import Any, TypeVar
 
 import click
 
-from aerobee.broker.store.config import StoreConfig, consume_queue_entries
-from aerobee.broker.store.disk import Disk, RealDisk
-from aerobee.broker.store.errors import StoreUnusable
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.options import settings_option
 from aerobee.cli.output import is_quiet
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.store_format.delay_levels import DelayLevels, DelayLevelsIllegal
-from aerobee.store_format.index_file import IndexGeometry
-from aerobee.store_format.index_geometry import geometry_of
-from aerobee.store_format.names import is_file_name
-from aerobee.store_repair.folder import measured_sizes
+from aerobee.store.engine.config import StoreConfig, consume_queue_entries
+from aerobee.store.engine.disk import Disk, RealDisk
+from aerobee.store.engine.errors import StoreUnusable
+from aerobee.store.format.delay_levels import DelayLevels, DelayLevelsIllegal
+from aerobee.store.format.index_file import IndexGeometry
+from aerobee.store.format.index_geometry import geometry_of
+from aerobee.store.format.names import is_file_name
+from aerobee.store.repair.folder import measured_sizes
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

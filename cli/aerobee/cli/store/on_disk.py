@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from aerobee.broker.store.disk import Disk, DiskFile
-from aerobee.broker.store.errors import StoreDamaged
-from aerobee.broker.store.folder_state import load_checkpoint, was_left_running
-from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, segment_path
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.cli.store.folder import INDEX_DIRECTORY
-from aerobee.store_format.batch_consume_queue_entry import BATCH_ENTRY_SIZE, scan_batch_entries
-from aerobee.store_format.index_file import HEADER_SIZE, IndexHeader
-from aerobee.store_format.names import is_file_name, parse_file_name
-from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.engine.disk import Disk, DiskFile
+from aerobee.store.engine.errors import StoreDamaged
+from aerobee.store.engine.folder_state import load_checkpoint, was_left_running
+from aerobee.store.engine.log.segment import COMMIT_LOG_DIRECTORY, segment_path
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.format.batch_consume_queue_entry import BATCH_ENTRY_SIZE, scan_batch_entries
+from aerobee.store.format.index_file import HEADER_SIZE, IndexHeader
+from aerobee.store.format.names import is_file_name, parse_file_name
+from aerobee.store.format.scan import ScanEnd, ScanResult, scan_records
+from aerobee.store.format.tags import TagsCodes
 
 _WALK_BYTES = 4 * 1024 * 1024
 """Read at a time; a record may be longer, and is then read whole."""

@@ -8,20 +8,20 @@ from typing import Any
 import click
 
 from aerobee.broker.replication.replica_folder import note_log_repaired
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.errors import StoreLocked
-from aerobee.broker.store.folder_state import LOCK_FILE, lock_store
-from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.options import json_option
 from aerobee.cli.output import counted, print_json, remark, say
 from aerobee.cli.store.folder import folder_options, open_folder, progress_bar, store_failures
 from aerobee.cli.store.verify import lost_document, lost_text, print_verified, verify_document
 from aerobee.runtime.clock import SystemClock, system_random
-from aerobee.store_repair.planner import RepairPlan, RepairWishes, plan_repair
-from aerobee.store_repair.repair import Repair, archive_name, undo_repair
-from aerobee.store_repair.verify import Verified, verify_store
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.errors import StoreLocked
+from aerobee.store.engine.folder_state import LOCK_FILE, lock_store
+from aerobee.store.engine.log.segment import COMMIT_LOG_DIRECTORY
+from aerobee.store.repair.planner import RepairPlan, RepairWishes, plan_repair
+from aerobee.store.repair.repair import Repair, archive_name, undo_repair
+from aerobee.store.repair.verify import Verified, verify_store
 
 
 @click.command("repair")

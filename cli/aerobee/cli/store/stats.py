@@ -8,9 +8,6 @@ from typing import Any
 import click
 import numpy as np
 
-from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.index.index_files import index_path, is_index_name
 from aerobee.cli.moments import timestamp_text
 from aerobee.cli.options import json_option
 from aerobee.cli.output import counted, print_documents, print_json, say
@@ -29,16 +26,19 @@ from aerobee.cli.store.stats_reader import (
     tree_bytes,
     walk_log,
 )
-from aerobee.store_format.index_file import (
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.index.index_files import index_path, is_index_name
+from aerobee.store.format.index_file import (
     HEADER_SIZE,
     INDEX_ENTRY_DTYPE,
     INDEX_ENTRY_SIZE,
     IndexGeometry,
     IndexHeader,
 )
-from aerobee.store_repair.findings import Findings
-from aerobee.store_repair.folder import Folder, inspect_folder
-from aerobee.store_repair.tables_check import consumer_offsets
+from aerobee.store.repair.findings import Findings
+from aerobee.store.repair.folder import Folder, inspect_folder
+from aerobee.store.repair.tables_check import consumer_offsets
 
 _MIB = 1 << 20
 _ENTRIES_PER_READ = 1_000_000

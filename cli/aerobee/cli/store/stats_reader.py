@@ -13,21 +13,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.file_cache import FileCache
-from aerobee.store_format.checked_batch import UNQUEUED_BIT
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, PRE_BLANK_SIZE, unpack_entries
-from aerobee.store_format.record_layout import (
+from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.file_cache import FileCache
+from aerobee.store.format.checked_batch import UNQUEUED_BIT
+from aerobee.store.format.consume_queue_entry import ENTRY_SIZE, PRE_BLANK_SIZE, unpack_entries
+from aerobee.store.format.record_layout import (
     SYSFLAG_COMPRESSED,
     SYSFLAG_TRANSACTION_MASK,
 )
-from aerobee.store_format.tags import TagsCodes
-from aerobee.store_repair.damage import Damage
-from aerobee.store_repair.findings import Findings
-from aerobee.store_repair.folder import Folder, QueueFolder
-from aerobee.store_repair.log_check import LogCheck
-from aerobee.store_repair.log_reader import LogReader
-from aerobee.store_repair.queue_cursor import QueueCursor, read_entries
+from aerobee.store.format.tags import TagsCodes
+from aerobee.store.repair.damage import Damage
+from aerobee.store.repair.findings import Findings
+from aerobee.store.repair.folder import Folder, QueueFolder
+from aerobee.store.repair.log_check import LogCheck
+from aerobee.store.repair.log_reader import LogReader
+from aerobee.store.repair.queue_cursor import QueueCursor, read_entries
 
 LARGEST_SHOWN = 10
 

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.cli.store.folder import TIMER_LOG_DIRECTORY
 from aerobee.runtime.errors import MessageNotFound
-from aerobee.store_format.delayed_records import TIMER_TOPIC
-from aerobee.store_format.names import file_name, is_file_name, parse_file_name
-from aerobee.store_format.record import Record, RecordCorrupt
-from aerobee.store_format.timer_checkpoint import TimerCheckpoint, TimerCheckpointIllegal
-from aerobee.store_format.timer_log import TIMER_RECORD_SIZE, TimerRecord, scan_timer_log
-from aerobee.store_format.timer_recovery import RecoveredTimer, recover_timer
-from aerobee.store_format.timer_wheel import TimerSlot, TimerWheelCorrupt, decode_wheel
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.errors import StoreUnusable
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.format.delayed_records import TIMER_TOPIC
+from aerobee.store.format.names import file_name, is_file_name, parse_file_name
+from aerobee.store.format.record import Record, RecordCorrupt
+from aerobee.store.format.timer_checkpoint import TimerCheckpoint, TimerCheckpointIllegal
+from aerobee.store.format.timer_log import TIMER_RECORD_SIZE, TimerRecord, scan_timer_log
+from aerobee.store.format.timer_recovery import RecoveredTimer, recover_timer
+from aerobee.store.format.timer_wheel import TimerSlot, TimerWheelCorrupt, decode_wheel
 
 TIMER_WHEEL_FILE = "timerwheel"
 TIMER_CHECKPOINT_FILE = "config/timercheck"

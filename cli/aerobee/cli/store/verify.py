@@ -11,9 +11,9 @@ from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.options import json_option
 from aerobee.cli.output import counted, print_json, say
 from aerobee.cli.store.folder import folder_options, open_folder, progress_bar, store_failures
-from aerobee.store_repair.damage import DamagedRegion, LostRange
-from aerobee.store_repair.findings import Finding, Severity
-from aerobee.store_repair.verify import Verified, verify_store
+from aerobee.store.repair.damage import DamagedRegion, LostRange
+from aerobee.store.repair.findings import Finding, Severity
+from aerobee.store.repair.verify import Verified, verify_store
 
 _COLORS = {Severity.DAMAGE: "red", Severity.WARNING: "yellow", Severity.NOTE: "blue"}
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
-from aerobee.offset_audit.checks.limits import Limits
-from aerobee.offset_audit.checks.severity import Severity
+from aerobee.offset_audit.rules.limits import Limits
+from aerobee.offset_audit.rules.severity import Severity
 from aerobee.offset_audit.tables import Tables
 
 __all__ = ["Check", "Limits", "Severity"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from aerobee.offset_audit.checks.limits import Limits
 from aerobee.offset_audit.doctor.brokers import unreachable
 from aerobee.offset_audit.doctor.judging import Tables, judged_rows
 from aerobee.offset_audit.doctor.replicas import (
@@ -25,6 +24,7 @@ from aerobee.offset_audit.rules import (
 )
 from aerobee.offset_audit.rules.asking import findings_of
 from aerobee.offset_audit.rules.lag import LAG, SAMPLING
+from aerobee.offset_audit.rules.limits import Limits
 from aerobee.offset_audit.rules.orphan import ORPHAN
 from aerobee.offset_audit.rules.out_of_range import OUT_OF_RANGE_HIGH, OUT_OF_RANGE_LOW
 from aerobee.offset_audit.rules.standstill import STOPPED, STUCK, UNCOMMITTED_QUEUE

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from aerobee.offset_audit.checks.limits import Limits
 from aerobee.offset_audit.rules.expressions import read
 from aerobee.offset_audit.rules.judging import CAUSE, KNOWN, SINCE, STATE, WAITING_SINCE
+from aerobee.offset_audit.rules.limits import Limits
 from aerobee.offset_audit.rules.names import IS_SYSTEM_GROUP, RETRY_TOPIC
 from aerobee.offset_audit.rules.rule import numbers_of
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from aerobee.offset_audit.checks.limits import Limits
 from aerobee.offset_audit.doctor.judging import BROKER, REPLICA, Row, Tables, part_of
 from aerobee.offset_audit.doctor.telling import finding
 from aerobee.offset_audit.rules import clock, not_writable, one_zone, replica_gap, unclean_election
 from aerobee.offset_audit.rules.expressions import read
+from aerobee.offset_audit.rules.limits import Limits
 from aerobee.offset_audit.rules.rule import numbers_of
 
 

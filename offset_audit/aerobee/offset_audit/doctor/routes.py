@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from aerobee.offset_audit.checks.limits import Limits
 from aerobee.offset_audit.doctor.judging import BROKER, Row, Tables, part_of
 from aerobee.offset_audit.doctor.telling import finding
 from aerobee.offset_audit.rules import route as rules
 from aerobee.offset_audit.rules.expressions import read
+from aerobee.offset_audit.rules.limits import Limits
 
 
 def contradictions(tables: Tables, _: Limits) -> list[Row]:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from aerobee.offset_audit.checks.limits import Limits
 from aerobee.offset_audit.rules.expressions import Row, Value, long_or_none, read
+from aerobee.offset_audit.rules.limits import Limits
 from aerobee.offset_audit.rules.rule import PLACE, SEEN_BY, Rule, numbers_of
 from aerobee.offset_audit.rules.texts import command_text
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from aerobee.offset_audit.checks.severity import Severity
 from aerobee.offset_audit.rules.rule import Rule
+from aerobee.offset_audit.rules.severity import Severity
 from aerobee.offset_audit.rules.texts import either, phrase, where
 
 _LAGGING: Final = "state = 'LAGGING' and not is_lost"

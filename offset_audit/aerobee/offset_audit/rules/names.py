@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from aerobee.runtime.names import (
+from aerobee.domain.names import (
     RETRY_PREFIX,
     SYSTEM_GROUP_PREFIX,
     SYSTEM_GROUPS,
     SYSTEM_PREFIX,
     SYSTEM_TOPICS,
 )
-from aerobee.store_format.names import LIGHT_QUEUE_PREFIX
+from aerobee.store.format.names import LIGHT_QUEUE_PREFIX
 
 
 def _listed(names: list[str]) -> str:

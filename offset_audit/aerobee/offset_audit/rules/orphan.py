@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from aerobee.offset_audit.checks.severity import Severity
 from aerobee.offset_audit.rules.rule import Rule
+from aerobee.offset_audit.rules.severity import Severity
 from aerobee.offset_audit.rules.texts import (
     QUEUE,
     either,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from aerobee.offset_audit.checks.severity import Severity
 from aerobee.offset_audit.rules.rule import Rule
+from aerobee.offset_audit.rules.severity import Severity
 from aerobee.offset_audit.rules.texts import either, phrase, reset_to, where
 
 _OUTSIDE: Final = """(committed_offset < min_offset or committed_offset > max_offset)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from aerobee.offset_audit.checks.limits import Limits
-from aerobee.offset_audit.checks.severity import Severity
+from aerobee.offset_audit.rules.limits import Limits
+from aerobee.offset_audit.rules.severity import Severity
 from aerobee.offset_audit.rules.texts import SHOW_GROUP
 
 PLACE: Final = ("broker_name", "broker_id", "role", "epoch", "topic", "queue_id", "state")

@@ -16,8 +16,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from aerobee.offset_audit.checks.limits import Limits
 from aerobee.offset_audit.outputs.console import counted
+from aerobee.offset_audit.rules.limits import Limits
 from aerobee.offset_audit.run.cutting import LOCAL_ROWS, at_hand, cut
 from aerobee.offset_audit.run.exit_codes import NothingToAudit
 from aerobee.offset_audit.run.identities import OF_PROGRESS, Identity, heard_stores, unheard
@@ -73,7 +73,7 @@ from aerobee.offset_audit.tables import (
     small_frame,
 )
 from aerobee.runtime.errors import AerobeeError
-from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
+from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
 
 SNAPSHOT_KINDS = ("brokers", "topics", "queues", "commits", "epochs", "segments")
 """Kinds of `aerobee.store`, named as the tables they fill."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from aerobee.offset_audit.checks.limits import LIMIT_NAMES
+from aerobee.offset_audit.rules.limits import LIMIT_NAMES
 from aerobee.runtime.errors import InvalidArgument
 
 FORMATS = ("text", "json", "prometheus", "none")

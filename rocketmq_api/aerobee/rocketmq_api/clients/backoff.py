@@ -11,8 +11,8 @@ from enum import Enum, auto
 from typing import Final
 
 from aerobee.rocketmq_api.times import duration
-from aerobee.store_format.delay_levels import DelayLevels
-from aerobee.store_format.retry_delays import Exponential, Steps
+from aerobee.store.format.delay_levels import DelayLevels
+from aerobee.store.format.retry_delays import Exponential, Steps
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 _SECOND_MS: Final = 1_000

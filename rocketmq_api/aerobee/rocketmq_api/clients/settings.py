@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Self
 
+from aerobee.domain.sql_filter.expression import CompiledExpressions
+from aerobee.domain.sql_filter.wish import Wish
 from aerobee.rocketmq_api.clients.backoff import APACHES, policy_of
 from aerobee.rocketmq_api.clients.languages import Traits
 from aerobee.rocketmq_api.codes import OK, Refused
@@ -20,10 +22,8 @@ from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.times import duration
-from aerobee.sql_filter.expression import CompiledExpressions
-from aerobee.sql_filter.wish import Wish
-from aerobee.store_format.retry_delays import Exponential, Steps
-from aerobee.store_format.retry_records import RETRIES_MAX
+from aerobee.store.format.retry_delays import Exponential, Steps
+from aerobee.store.format.retry_records import RETRIES_MAX
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from aerobee.domain.sql_filter.expression import SqlExpression
+from aerobee.domain.sql_filter.wish import Wish
 from aerobee.rocketmq_api.clients.settings import Registration
 from aerobee.rocketmq_api.receiving.renewal import Holder, RenewalRules, visible_ms
 from aerobee.runtime.clock import Clock
-from aerobee.sql_filter.expression import SqlExpression
-from aerobee.sql_filter.wish import Wish
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 SILENCE_S_MAX: Final = 120

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from aerobee.domain.sql_filter.expression import CompiledExpressions
+from aerobee.domain.sql_filter.wish import Wish
+from aerobee.domain.tag_expression import parse_tags
 from aerobee.rocketmq_api.codes import Refused
 from aerobee.runtime.errors import FilterIllegal
-from aerobee.runtime.tag_expression import parse_tags
-from aerobee.sql_filter.expression import CompiledExpressions
-from aerobee.sql_filter.wish import Wish
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 

@@ -12,10 +12,10 @@ from typing import Final
 from aerobee.rocketmq_api.sending.message_types import TYPE_NAMES, type_of
 from aerobee.rocketmq_api.sending.reserved import HIDDEN
 from aerobee.rocketmq_api.times import duration, set_timestamp
-from aerobee.store_format.compression import BodyCorrupt, decompress, gzip, is_gzip
-from aerobee.store_format.dead_letter_fields import origin_of
-from aerobee.store_format.properties import PropertyName
-from aerobee.store_format.record import SYSFLAG_COMPRESSED, HostAddress, Record
+from aerobee.store.format.compression import BodyCorrupt, decompress, gzip, is_gzip
+from aerobee.store.format.dead_letter_fields import origin_of
+from aerobee.store.format.properties import PropertyName
+from aerobee.store.format.record import SYSFLAG_COMPRESSED, HostAddress, Record
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 PLAIN_BYTES_MAX: Final = 4 << 20

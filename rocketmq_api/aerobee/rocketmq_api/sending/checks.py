@@ -13,7 +13,7 @@ from typing import Final
 from aerobee.rocketmq_api.codes import Refused
 from aerobee.rocketmq_api.sending.reserved import may_be_set
 from aerobee.rocketmq_api.times import TIME_MS_END, milliseconds
-from aerobee.store_format.reserved_properties import MESSAGE_ID_LENGTH_MAX
+from aerobee.store.format.reserved_properties import MESSAGE_ID_LENGTH_MAX
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 _HOUR_MS: Final = 3_600_000

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from aerobee.domain.topic_attributes import topic_type
 from aerobee.rocketmq_api.codes import Refused
-from aerobee.runtime.topic_attributes import topic_type
-from aerobee.store_format.properties import PropertyName
+from aerobee.store.format.properties import PropertyName
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 _N: Final = PropertyName

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.store_format.java_hash import java_string_hash
+from aerobee.store.format.java_hash import java_string_hash
 
 _MASK_64: Final = (1 << 64) - 1
 

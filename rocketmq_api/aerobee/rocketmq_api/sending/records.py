@@ -18,16 +18,16 @@ from aerobee.rocketmq_api.sending.message_types import check_accepted, type_of
 from aerobee.rocketmq_api.sending.reserved import is_plain_name
 from aerobee.rocketmq_api.times import TIME_MS_END, milliseconds
 from aerobee.runtime.errors import PropertiesTooLarge
-from aerobee.store_format.message_content import content_digest
-from aerobee.store_format.properties import PropertyIllegal, PropertyName, encode_properties
-from aerobee.store_format.record import (
+from aerobee.store.format.message_content import content_digest
+from aerobee.store.format.properties import PropertyIllegal, PropertyName, encode_properties
+from aerobee.store.format.record import (
     PROPERTIES_BYTES_MAX,
     SYSFLAG_COMPRESSED,
     HostAddress,
     encode_record,
 )
-from aerobee.store_format.record_encode import body_crc
-from aerobee.store_format.reserved_properties import MESSAGE_ID_LENGTH_MAX
+from aerobee.store.format.record_encode import body_crc
+from aerobee.store.format.reserved_properties import MESSAGE_ID_LENGTH_MAX
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 _N: Final = PropertyName

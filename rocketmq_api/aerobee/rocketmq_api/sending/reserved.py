@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from aerobee.store_format.properties import PropertyIllegal, PropertyName
-from aerobee.store_format.reserved_properties import allowed_of, check_property
+from aerobee.store.format.properties import PropertyIllegal, PropertyName
+from aerobee.store.format.reserved_properties import allowed_of, check_property
 
 _N: Final = PropertyName
 

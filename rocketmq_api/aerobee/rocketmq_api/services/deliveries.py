@@ -22,8 +22,8 @@ from aerobee.rocketmq_api.services.methods import (
 from aerobee.rocketmq_api.services.passing import Passing
 from aerobee.rocketmq_api.services.ports import OwnPops, RouteSource
 from aerobee.runtime.errors import AerobeeError, StaleHandle, TopicNotFound
-from aerobee.store_format.dead_letter_fields import GroupNameTooLong, retry_topic
-from aerobee.store_format.pop_records import pop_retry_topics
+from aerobee.store.format.dead_letter_fields import GroupNameTooLong, retry_topic
+from aerobee.store.format.pop_records import pop_retry_topics
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 

@@ -11,7 +11,7 @@ from google.protobuf.message_factory import GetMessageClass
 from aerobee.rocketmq_api.codes import status_of
 from aerobee.rocketmq_api.services.methods import SERVICE
 from aerobee.rocketmq_api.times import timestamp
-from aerobee.runtime.call_border import AnswerError
+from aerobee.rpc.call_border import AnswerError
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
 from apache.rocketmq.v2 import service_pb2

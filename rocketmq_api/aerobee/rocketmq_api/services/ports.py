@@ -14,13 +14,13 @@ from google.protobuf.message import Message
 
 from aerobee.cluster_view.methods import Method
 from aerobee.cluster_view.route import TopicRoute
+from aerobee.domain.sql_filter.wish import Wish
 from aerobee.rocketmq_api.clients.settings import GroupRules
 from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
 from aerobee.runtime.errors import AerobeeError
-from aerobee.sql_filter.wish import Wish
-from aerobee.store_format.record import Record
-from aerobee.store_format.record_layout import HostAddress
-from aerobee.store_format.transaction_records import Outcome
+from aerobee.store.format.record import Record
+from aerobee.store.format.record_layout import HostAddress
+from aerobee.store.format.transaction_records import Outcome
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)

@@ -12,6 +12,7 @@ from typing import Final
 from aerobee.access.meter import begin_poll, passed_on
 from aerobee.cluster_view.methods import Method
 from aerobee.cluster_view.route import TopicRoute
+from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
 from aerobee.rocketmq_api.codes import OK, Refused, topic_not_found
 from aerobee.rocketmq_api.receiving.filters import prepared, wish_of
@@ -30,7 +31,6 @@ from aerobee.rocketmq_api.services.ports import OwnReads, Q, R, RouteSource
 from aerobee.rocketmq_api.services.presence import Presence
 from aerobee.rocketmq_api.times import TIME_MS_END, milliseconds
 from aerobee.runtime.errors import TopicNotFound
-from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 

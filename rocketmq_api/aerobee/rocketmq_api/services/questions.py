@@ -29,9 +29,9 @@ from aerobee.rocketmq_api.services.ports import (
     StreamingPeers,
 )
 from aerobee.runtime.errors import AerobeeError
-from aerobee.store_format.compression import BodyCorrupt, decompress
-from aerobee.store_format.record import SYSFLAG_COMPRESSED
-from aerobee.store_format.record_view import Record
+from aerobee.store.format.compression import BodyCorrupt, decompress
+from aerobee.store.format.record import SYSFLAG_COMPRESSED
+from aerobee.store.format.record_view import Record
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 

@@ -10,7 +10,7 @@ from aerobee.rocketmq_api.services.methods import RECALL_MESSAGE
 from aerobee.rocketmq_api.services.passing import Passing
 from aerobee.rocketmq_api.services.ports import OwnQueues, RouteSource
 from aerobee.runtime.errors import MessageNotFound, TopicNotFound
-from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
+from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 

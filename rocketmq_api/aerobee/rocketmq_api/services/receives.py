@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from aerobee.access.meter import begin_poll, passed_on
 from aerobee.cluster_view.route import PERM_READ, TopicRoute
+from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
 from aerobee.rocketmq_api.clients.settings import GroupRules
 from aerobee.rocketmq_api.codes import OK, topic_not_found
@@ -39,7 +40,6 @@ from aerobee.rocketmq_api.services.rings import Attempt, Far, Poll, Rings
 from aerobee.rocketmq_api.times import duration, timestamp
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, NoBrokerAvailable, NotReadableTopic, TopicNotFound
-from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 

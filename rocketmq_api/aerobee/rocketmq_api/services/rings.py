@@ -37,9 +37,9 @@ from aerobee.cluster_view.ring_wishes import (
     wish_of,
 )
 from aerobee.cluster_view.route import TopicRoute
+from aerobee.domain.names import RETRY_PREFIX
 from aerobee.rocketmq_api.services.ports import PeerStream, RouteSource, StreamingPeers
 from aerobee.runtime.errors import AerobeeError, NoBrokerAvailable, Unreachable
-from aerobee.runtime.names import RETRY_PREFIX
 
 LINGER_S: Final = 5.0
 REST_S: Final = 1.0

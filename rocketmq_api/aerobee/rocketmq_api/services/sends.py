@@ -40,7 +40,7 @@ from aerobee.rocketmq_api.services.ports import (
     Unsafe,
 )
 from aerobee.rocketmq_api.services.questions import Questions
-from aerobee.runtime.call_border import Reply
+from aerobee.rpc.call_border import Reply
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     AerobeeError,
@@ -49,8 +49,8 @@ from aerobee.runtime.errors import (
     TopicNotFound,
     Unreachable,
 )
-from aerobee.store_format.message_content import client_mark
-from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
+from aerobee.store.format.message_content import client_mark
+from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 

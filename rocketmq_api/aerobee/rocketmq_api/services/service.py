@@ -11,6 +11,7 @@ from contextlib import aclosing
 from typing import Any, NoReturn
 
 from aerobee.cluster_view.route import TopicRoute
+from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.codes import OK, Refused, topic_not_found
 from aerobee.rocketmq_api.receiving.polling import PollLimits
@@ -38,12 +39,11 @@ from aerobee.rocketmq_api.services.rings import Rings
 from aerobee.rocketmq_api.services.sends import Sends
 from aerobee.rocketmq_api.services.telemetry import Commands, Telemetry
 from aerobee.rocketmq_api.services.transactions import EndTransactions
-from aerobee.runtime.call_border import Reply
+from aerobee.rpc.call_border import Reply
+from aerobee.rpc.outside import came_outside
+from aerobee.rpc.served_method import answered_later
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import TopicNotFound
-from aerobee.runtime.outside import came_outside
-from aerobee.runtime.served_method import answered_later
-from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2, service_pb2_grpc
 

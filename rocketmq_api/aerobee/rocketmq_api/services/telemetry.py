@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from aerobee.access.meter import hold_subscriptions
 from aerobee.access.running import sends_now
-from aerobee.grpc_core.status import RpcError, Status
+from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.languages import Traits, language_of, traits_of
 from aerobee.rocketmq_api.clients.settings import (
     GroupRules,
@@ -29,10 +29,10 @@ from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.ports import Groups
 from aerobee.rocketmq_api.services.questions import Questions
+from aerobee.rpc.core.status import RpcError, Status
+from aerobee.rpc.served_method import send_head
 from aerobee.runtime.errors import NoBrokerAvailable
-from aerobee.runtime.served_method import send_head
 from aerobee.runtime.waiting import Turns
-from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 

@@ -18,7 +18,7 @@ from aerobee.rocketmq_api.services.methods import END_TRANSACTION
 from aerobee.rocketmq_api.services.passing import Passing
 from aerobee.rocketmq_api.services.ports import OwnTransactions, RouteSource
 from aerobee.runtime.errors import AerobeeError, MessageNotFound, NotMaster, TopicNotFound
-from aerobee.store_format.transaction_records import Outcome
+from aerobee.store.format.transaction_records import Outcome
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 

@@ -16,10 +16,10 @@ from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
 from aerobee.broker.replication.handover import Handover
 from aerobee.broker.retention.cleaning import Cleaning
-from aerobee.broker.store.retention.retention_policy import CleanRequest
+from aerobee.rpc.served_method import answered_at_once
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.served_method import answered_at_once
-from aerobee.store_format.record import Record
+from aerobee.store.engine.retention.retention_policy import CleanRequest
+from aerobee.store.format.record import Record
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]

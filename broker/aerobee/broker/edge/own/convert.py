@@ -7,26 +7,26 @@ from typing import cast
 from urllib.parse import unquote
 
 from aerobee.access.running import topics_seen
-from aerobee.broker.edge.own.pull_session import PulledFrame
 from aerobee.broker.groups.members import Member, Subscription, check_subscriptions
 from aerobee.broker.groups.membership import GroupView
 from aerobee.broker.observe.remaining import Remaining
 from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.reading.egress import ReadCode
+from aerobee.broker.reading.pull_session import PulledFrame
 from aerobee.broker.replication.statistics import ReplicationStatistics
 from aerobee.broker.sending.durability import Late
 from aerobee.broker.sending.ingest import Receipt
-from aerobee.broker.store.retention.retention_statistics import UnreadRemoval
+from aerobee.domain import names
+from aerobee.domain.sql_filter.expression import CompiledExpressions
+from aerobee.domain.sql_filter.wish import Wish
+from aerobee.domain.tag_expression import parse_tags
 from aerobee.rocketmq_api.clients.table import Client
-from aerobee.runtime import names
+from aerobee.rpc.own_protocol import code_of
 from aerobee.runtime.errors import AerobeeError, Busy, FilterIllegal
-from aerobee.runtime.own_protocol import code_of
 from aerobee.runtime.printable import printable
-from aerobee.runtime.tag_expression import parse_tags
 from aerobee.runtime.varint import varint
-from aerobee.sql_filter.expression import CompiledExpressions
-from aerobee.sql_filter.wish import Wish
-from aerobee.store_format.record_layout import HostAddress
+from aerobee.store.engine.retention.retention_statistics import UnreadRemoval
+from aerobee.store.format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2
 
 UNKNOWN_HOST = HostAddress(bytes(4), 0)

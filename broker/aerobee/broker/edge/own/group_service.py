@@ -27,12 +27,12 @@ from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.retries.policy import RetryPolicy
 from aerobee.broker.retries.settings import RetrySettings
+from aerobee.domain import names
+from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.table import ClientTable
-from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy, GroupNotFound, InvalidArgument
 from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
-from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]

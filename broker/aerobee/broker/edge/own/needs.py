@@ -19,12 +19,12 @@ from aerobee.access.needs import (
 )
 from aerobee.access.nodes import NodeName
 from aerobee.access.resources import SEEING, Action, Need
+from aerobee.domain.names import is_system_topic
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.names import is_system_topic
-from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
-from aerobee.store_format.properties import PropertyName
-from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
-from aerobee.store_format.record import Record
+from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
+from aerobee.store.format.properties import PropertyName
+from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
+from aerobee.store.format.record import Record
 from aerobee.v1 import replication_pb2
 
 _READ = SEEING

@@ -20,7 +20,7 @@ from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.retries.dead_letters import DeadLetters
 from aerobee.broker.retries.send_backs import SendBacks, Sender, SentBackMessage
 from aerobee.broker.sending.guard import Guard
-from aerobee.runtime import names
+from aerobee.domain import names
 from aerobee.runtime.errors import (
     AerobeeError,
     DeadlineExceeded,
@@ -29,7 +29,7 @@ from aerobee.runtime.errors import (
     TopicNotFound,
 )
 from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
-from aerobee.store_format.retry_records import RESENDS_MAX
+from aerobee.store.format.retry_records import RESENDS_MAX
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]

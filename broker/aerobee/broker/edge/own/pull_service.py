@@ -13,12 +13,11 @@ from typing import Any
 import grpc
 
 from aerobee.access.meter import CURRENT_METER, Meter, begin_poll, hold_subscriptions
+from aerobee.broker.counters import Counters
 from aerobee.broker.edge.own.convert import READ_CODES, pull_frame_bytes, wish_of
-from aerobee.broker.edge.own.pull_session import ColdPull, PullParameters, PullSession
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.ownership import lease_expired
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.observe.stats import Counters
 from aerobee.broker.reading.egress import (
     Egress,
     Fetched,
@@ -26,15 +25,16 @@ from aerobee.broker.reading.egress import (
     clamp_messages,
 )
 from aerobee.broker.reading.filters import filter_of
+from aerobee.broker.reading.pull_session import ColdPull, PullParameters, PullSession
 from aerobee.broker.reading.single_reads import SingleReads
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.runtime import names
+from aerobee.domain import names
+from aerobee.domain.sql_filter.expression import CompiledExpressions
+from aerobee.rpc.serving import MethodTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, InvalidArgument, ShuttingDown
 from aerobee.runtime.exception_groups import first_leaf
-from aerobee.runtime.rpc import MethodTable
-from aerobee.sql_filter.expression import CompiledExpressions
+from aerobee.store.engine.queue_reads import QueueRead
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -10,11 +10,11 @@ from __future__ import annotations
 from aerobee.broker.groups.members import SUBSCRIPTIONS_PER_MEMBER_MAX
 from aerobee.broker.groups.ownership import QUEUES_PER_MEMBER_MAX
 from aerobee.cluster_view.ring_wishes import WISHES_PER_FRAME_MAX
-from aerobee.runtime.request_limits import Limit, RequestLimits
-from aerobee.runtime.server_engine import FRAME_BYTES_MAX
-from aerobee.runtime.tag_expression import EXPRESSION_LENGTH_MAX
-from aerobee.store_format.recall_handle import HANDLE_CHARACTERS_MAX
-from aerobee.store_format.record_layout import PROPERTIES_BYTES_MAX
+from aerobee.domain.tag_expression import EXPRESSION_LENGTH_MAX
+from aerobee.rpc.request_limits import Limit, RequestLimits
+from aerobee.rpc.server_engine import FRAME_BYTES_MAX
+from aerobee.store.format.recall_handle import HANDLE_CHARACTERS_MAX
+from aerobee.store.format.record_layout import PROPERTIES_BYTES_MAX
 from aerobee.v1 import audit_pb2, broker_pb2, replication_pb2
 
 KIB = 1024

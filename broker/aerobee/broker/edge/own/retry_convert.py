@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from aerobee.broker.retries.policy import RetryPolicy
 from aerobee.broker.retries.send_backs import Failure, SentBackMessage
-from aerobee.store_format.dead_letter_fields import Death
-from aerobee.store_format.delay_levels import DelayLevels
-from aerobee.store_format.delayed_records import Delay
-from aerobee.store_format.retry_delays import Exponential, Steps
+from aerobee.store.format.dead_letter_fields import Death
+from aerobee.store.format.delay_levels import DelayLevels
+from aerobee.store.format.delayed_records import Delay
+from aerobee.store.format.retry_delays import Exponential, Steps
 from aerobee.v1 import broker_pb2, common_pb2
 
 

@@ -16,11 +16,11 @@ import grpc
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.popping.bells import Bells, FarWaiter
 from aerobee.broker.popping.pops import Pops
+from aerobee.domain.names import check_group_name
 from aerobee.rocketmq_api.services.rings import is_concerned
+from aerobee.rpc.outside import require_inside
 from aerobee.runtime.errors import AerobeeError, InvalidArgument, ShuttingDown
 from aerobee.runtime.exception_groups import first_leaf
-from aerobee.runtime.names import check_group_name
-from aerobee.runtime.outside import require_inside
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]

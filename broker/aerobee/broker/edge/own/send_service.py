@@ -18,18 +18,18 @@ import grpc
 
 from aerobee.access.meter import CURRENT_METER, SEND_PATIENCE_S, Meter, sending_meter
 from aerobee.access.quota import Traffic
+from aerobee.broker.counters import Counters
 from aerobee.broker.edge.own.convert import ack_frame, host_of_peer
 from aerobee.broker.edge.own.turns import TURN_ELEMENTS, in_turns
-from aerobee.broker.observe.stats import Counters
 from aerobee.broker.sending.durability import Durability, Late
 from aerobee.broker.sending.ingest import Ingest, Receipt
 from aerobee.broker.sending.message_encoder import EncodedMessage, MessageEncoder, OutgoingMessage
 from aerobee.broker.sending.watermarks import EndWaiters
-from aerobee.runtime.call_border import Reply
+from aerobee.rpc.call_border import Reply
+from aerobee.rpc.served_method import answered_later, request_bytes, writer_at_once
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import QuotaExceeded
-from aerobee.runtime.served_method import answered_later, request_bytes, writer_at_once
-from aerobee.store_format.record_layout import HostAddress
+from aerobee.store.format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -14,7 +14,7 @@ from aerobee.broker.transactions.listing import Listing, Wanted
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
-from aerobee.store_format.transaction_records import HalfMessage, Outcome
+from aerobee.store.format.transaction_records import HalfMessage, Outcome
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -10,8 +10,8 @@ from aerobee.access.credentials import Credentials
 from aerobee.broker.edge.replicas.message_streams import SlaveMessages
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import REPLICATE
-from aerobee.runtime.client_channel import DialledTls
-from aerobee.runtime.grpc_config import Engine
+from aerobee.rpc.client_channel import DialledTls
+from aerobee.rpc.grpc_config import Engine
 
 ConnectToMaster = Callable[[str], AbstractAsyncContextManager[SlaveMessages]]
 

@@ -8,8 +8,8 @@ import grpc
 
 from aerobee.broker.edge.replicas.message_streams import MasterMessages
 from aerobee.broker.replication.sender import ReplicationSender
-from aerobee.runtime.outside import require_inside
-from aerobee.runtime.rpc import MethodTable
+from aerobee.rpc.outside import require_inside
+from aerobee.rpc.serving import MethodTable
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

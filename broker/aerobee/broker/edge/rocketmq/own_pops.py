@@ -14,7 +14,7 @@ from aerobee.broker.popping.pops import Popped, Pops
 from aerobee.broker.reading.filters import filter_of
 from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.tables.config_tables import TopicTable
+from aerobee.domain.names import is_retry_topic
 from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
 from aerobee.rocketmq_api.receiving.messages import message_id_of
 from aerobee.rocketmq_api.services.ports import Received, Rung, Wanted
@@ -26,10 +26,10 @@ from aerobee.runtime.errors import (
     StaleHandle,
     TopicNotFound,
 )
-from aerobee.runtime.names import is_retry_topic
-from aerobee.store_format.dead_letter_fields import GroupNameTooLong, dead_letter_topic, retry_topic
-from aerobee.store_format.pop_records import pop_retry_topics
-from aerobee.store_format.record import Record
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.format.dead_letter_fields import GroupNameTooLong, dead_letter_topic, retry_topic
+from aerobee.store.format.pop_records import pop_retry_topics
+from aerobee.store.format.record import Record
 
 RETRIES_FIRST: Final = 0.2
 """Share of polls that look into the group's retry topic first."""

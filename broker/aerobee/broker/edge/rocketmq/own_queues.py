@@ -14,7 +14,7 @@ from aerobee.broker.sending.ingest import Ingest, Receipt
 from aerobee.broker.sending.message_encoder import PlainBatch
 from aerobee.rocketmq_api.services.ports import QueueRecords, Sent, Unsafe
 from aerobee.runtime.clock import Clock
-from aerobee.store_format.record_layout import HostAddress
+from aerobee.store.format.record_layout import HostAddress
 
 HOSTS_MAX: Final = 1_024
 RECALLED_MAX: Final = 10_000

@@ -14,12 +14,12 @@ from aerobee.broker.reading.filters import filter_of
 from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.reading.single_reads import SingleReads
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.queue_reads import QueueRead
+from aerobee.domain.sql_filter.wish import Wish
 from aerobee.rocketmq_api.services.ports import Read
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import DeadlineExceeded
-from aerobee.sql_filter.wish import Wish
-from aerobee.store_format.record import iterate_records
+from aerobee.store.engine.queue_reads import QueueRead
+from aerobee.store.format.record import iterate_records
 
 _OUT_OF_RANGE: Final = (
     ReadCode.OFFSET_TOO_SMALL,

@@ -8,8 +8,8 @@ from aerobee.broker.transactions.ends import Ends
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.broker.transactions.questions import Question
 from aerobee.rocketmq_api.services.questions import Questions
-from aerobee.store_format.record_layout import RecordCorrupt
-from aerobee.store_format.transaction_records import Outcome
+from aerobee.store.format.record_layout import RecordCorrupt
+from aerobee.store.format.transaction_records import Outcome
 
 
 class OwnTransactions:

@@ -13,10 +13,10 @@ from aerobee.broker.edge.rocketmq.own_reads import OwnReads
 from aerobee.broker.edge.rocketmq.own_transactions import AskedProducers, OwnTransactions
 from aerobee.cluster_view.nameservers import Nameservers
 from aerobee.cluster_view.routes import Routes
+from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.services.ports import RouteSource
 from aerobee.rocketmq_api.services.service import MessagingService
-from aerobee.sql_filter.expression import CompiledExpressions
 
 if TYPE_CHECKING:
     from aerobee.broker.wiring import Wiring

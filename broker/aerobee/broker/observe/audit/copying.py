@@ -10,10 +10,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from aerobee.broker.observe.audit.rows import UNKNOWN, CommitRows, QueueRows
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.tables.config_tables import TopicTable
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
-from aerobee.broker.store.tables.last_changes import LastChange
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.store.engine.tables.last_changes import LastChange
 
 QUEUES_PER_TURN = 5_000
 NAMES_PER_TURN = 500

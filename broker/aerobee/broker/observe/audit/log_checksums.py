@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from isal.isal_zlib import crc32
 
-from aerobee.broker.reading.read_pool import ReadPool
-from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.runtime.errors import AerobeeError, InvalidArgument, MessageNotFound
-from aerobee.store_format.record_layout import BLANK_SIZE_MIN, blank_position
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.format.record_layout import BLANK_SIZE_MIN, blank_position
 
 READER = "checksums of the log"
 RANGE_BYTES_DEFAULT = 64 * 1024 * 1024

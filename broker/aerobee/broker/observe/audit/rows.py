@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from aerobee.broker.delayed.counts import WaitingCount
 from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import Lease
-from aerobee.broker.store.tables.config_tables import TopicConfig
+from aerobee.store.engine.tables.config_tables import TopicConfig
 
 UNKNOWN = -1
 ROWS_MAX = 2_048

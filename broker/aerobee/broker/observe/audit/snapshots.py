@@ -39,7 +39,7 @@ from aerobee.broker.observe.audit.rows import (
 )
 from aerobee.broker.observe.audit.unread import UnreadSurvey
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
-from aerobee.broker.replication.opening import OpenedFolder
+from aerobee.broker.opened import OpenedFolder
 from aerobee.broker.replication.roles import Roles
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy, DeadlineExceeded

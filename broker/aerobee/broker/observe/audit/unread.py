@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from aerobee.broker.cold_reads.read_pool import ReadPool
+from aerobee.broker.counters import Counters
 from aerobee.broker.groups.members import Members
 from aerobee.broker.observe.audit.rows import UNKNOWN, CommitRows, QueueRows, SegmentRows
-from aerobee.broker.observe.stats import Counters
 from aerobee.broker.reading.filters import AnyFilter
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.reading.sql_filter import SqlFilter
 from aerobee.broker.reading.tag_filter import TagFilter
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queues.reading import Filter
-from aerobee.broker.store.queues.surveys import COUNTED_ENTRIES, Counted
+from aerobee.domain.sql_filter.expression import CompiledExpressions, SqlExpression
+from aerobee.domain.tag_expression import parse_tags
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.runtime.errors import FilterIllegal
-from aerobee.runtime.tag_expression import parse_tags
-from aerobee.sql_filter.expression import CompiledExpressions, SqlExpression
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.queues.reading import Filter
+from aerobee.store.engine.queues.surveys import COUNTED_ENTRIES, Counted
+from aerobee.store.format.consume_queue_entry import ENTRY_SIZE
 
 if TYPE_CHECKING:
     from aerobee.broker.wiring import Wiring

@@ -12,28 +12,30 @@ from aerobee.access.quotas import Quotas
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.registration import Registration
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.edge.own.pull_session import PullSession
-from aerobee.broker.flush.disk_watch import DiskWatch
+from aerobee.broker.counters import Counters
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
-from aerobee.broker.groups.group_expiry import GroupExpiry
 from aerobee.broker.observe.metrics import own, rocketmq
 from aerobee.broker.observe.metrics.delays import DelayFigures
 from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
 from aerobee.broker.observe.metrics.store_times import StoreTimes
 from aerobee.broker.observe.metrics.traffic import Traffic
 from aerobee.broker.observe.metrics.transactions import TransactionFigures
-from aerobee.broker.observe.stats import BrokerStatistics, Counters, LoopDelay
+from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.group_expiry import GroupExpiry
+from aerobee.broker.reading.pull_session import PullSession
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.tables.config_tables import TopicTable
+from aerobee.rpc.memory_budget import MemoryBudget
+from aerobee.rpc.peer_limits import PeerLimits
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
-from aerobee.runtime.memory_budget import MemoryBudget
+from aerobee.runtime.loop_delay import LoopDelay
 from aerobee.runtime.metrics.families import AnyFamily, Gathered, one_gauge
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
 from aerobee.runtime.metrics.slices import Slices
-from aerobee.runtime.peer_limits import PeerLimits
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.flush.disk_watch import DiskWatch
 
 NODE_TYPE = "broker"
 MESSAGE_TYPE = "message.type"

@@ -20,17 +20,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from aerobee.broker.edge.own.pull_session import PullPlace, PullSession
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.observe.metrics.store_times import Place, StoreTimes
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.tables.config_tables import TopicTable
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.broker.reading.pull_session import PullPlace, PullSession
 from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC
 from aerobee.runtime.metrics.slices import Slices
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 
 QUEUES_PER_STEP = 64
 _JOURNALS = (JOURNAL_TOPIC, TIMER_JOURNAL_TOPIC, POP_JOURNAL_TOPIC)

@@ -9,8 +9,6 @@ from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.replication.replica_set import NO_MASTER
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.replication.statistics import ReplicaStatistics, SlaveStatistics
-from aerobee.broker.store.retention.retention_statistics import GroupLoss
-from aerobee.broker.store.statistics import StoreState
 from aerobee.runtime.metrics.families import (
     AnyFamily,
     HistogramFamily,
@@ -21,6 +19,8 @@ from aerobee.runtime.metrics.families import (
 )
 from aerobee.runtime.metrics.histogram import HistogramCounts
 from aerobee.runtime.metrics.rpc_latencies import snake_case
+from aerobee.store.engine.retention.retention_statistics import GroupLoss
+from aerobee.store.engine.statistics import StoreState
 
 MS_PER_S = 1_000
 

@@ -14,6 +14,7 @@ from aerobee.broker.observe.metrics.traffic import Incoming, Outgoing, Reader
 from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.sending.acknowledged import MESSAGE_SIZES
 from aerobee.broker.sending.guard import PERM_READ, PERM_WRITE
+from aerobee.domain.names import RETRY_PREFIX, is_system_topic
 from aerobee.runtime.metrics.families import (
     OTHER,
     AnyFamily,
@@ -25,7 +26,6 @@ from aerobee.runtime.metrics.families import (
     one_gauge,
 )
 from aerobee.runtime.metrics.histogram import HistogramCounts
-from aerobee.runtime.names import RETRY_PREFIX, is_system_topic
 
 _IN = ("topic", "message_type", "is_system")
 _CONSUMER = ("consumer_group", "topic", "is_retry", "is_system")

@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from aerobee.broker.reading.read_pool import ReadPool
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queues.surveys import UNKNOWN
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.metrics.slices import Slices
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.queues.surveys import UNKNOWN
 
 Place = tuple[str, int, int]
 """Topic, queue, offset."""

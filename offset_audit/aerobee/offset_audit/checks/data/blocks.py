@@ -10,10 +10,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from aerobee.domain.names import SYSTEM_PREFIX, SYSTEM_TOPICS
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.data.stores import ORIGIN, STORE, whole_until
 from aerobee.offset_audit.tables import Tables
-from aerobee.runtime.names import SYSTEM_PREFIX, SYSTEM_TOPICS
 
 QUEUE: Final = [*STORE, "topic", "queue_id"]
 

@@ -28,7 +28,7 @@ from aerobee.offset_audit.checks.data.blocks import QUEUE, READ, UNLISTED, judge
 from aerobee.offset_audit.checks.data.fault_kinds import HIDING
 from aerobee.offset_audit.checks.data.stores import STORE, still_there
 from aerobee.offset_audit.tables import Tables, empty_frame
-from aerobee.store_format.tags import SCHEDULE_TOPIC
+from aerobee.store.format.tags import SCHEDULE_TOPIC
 
 _EXT_ADDRESS_END: Final = -(1 << 31)
 """Below this, a tags code is an address in Apache's queue extension."""

@@ -27,7 +27,7 @@ from aerobee.offset_audit.checks.data.stores import (
 )
 from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
 from aerobee.offset_audit.tables import Tables
-from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
+from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
 
 _QUEUE: Final = [*STORE, "topic", "queue_id"]
 _COPY: Final = [*STORE, "group", "copied", "attempt"]

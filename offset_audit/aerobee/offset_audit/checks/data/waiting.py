@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from aerobee.offset_audit.tables import Tables
-from aerobee.store_format.dead_letter_fields import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from aerobee.store.format.dead_letter_fields import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 _GROUP: Final = ["cluster", "group"]
 _QUEUE: Final = ["cluster", "broker_name", "topic", "queue_id"]

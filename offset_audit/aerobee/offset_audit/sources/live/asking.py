@@ -19,9 +19,9 @@ from aerobee.offset_audit.rules.unreachable import BUSY
 from aerobee.offset_audit.sources.live.options import LiveOptions
 from aerobee.offset_audit.sources.store.ranges_log import STEP_BYTES
 from aerobee.offset_audit.tables import LOG_RANGE_BYTES
+from aerobee.rpc.tls import dialled_tls
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock, SystemClock, system_random
-from aerobee.runtime.tls import dialled_tls
 from aerobee.v1 import audit_pb2, common_pb2, nameserver_pb2
 
 REGISTRY_TIMEOUT_MS = 10_000

@@ -30,11 +30,11 @@ from aerobee.offset_audit.sources.store.options import StoreOptions
 from aerobee.offset_audit.sources.store.plain_values import int64, queue_number, text_of
 from aerobee.offset_audit.sources.store.source import StoreReader
 from aerobee.offset_audit.tables import JOURNAL, ORIGIN, schema
+from aerobee.rpc.own_protocol import error_from_code
+from aerobee.rpc.tls import dialled_tls
 from aerobee.runtime import errors
-from aerobee.runtime.own_protocol import error_from_code
-from aerobee.runtime.tls import dialled_tls
-from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
-from aerobee.store_format.record import iterate_records
+from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
+from aerobee.store.format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 
 Origin: TypeAlias = tuple[str | None, str | None, int | None]

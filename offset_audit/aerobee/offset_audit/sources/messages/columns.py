@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from aerobee.offset_audit.sources.messages.hosts import born_hosts, offset_message_ids
 from aerobee.offset_audit.sources.messages.pieces import constant, gather
 from aerobee.offset_audit.sources.messages.property_columns import MAP, TEXTS, PropertyColumns
-from aerobee.store_format.body_checksums import sound_bodies
-from aerobee.store_format.compression import BodyCorrupt, decompress
-from aerobee.store_format.record_arrays import (
+from aerobee.store.format.body_checksums import sound_bodies
+from aerobee.store.format.compression import BodyCorrupt, decompress
+from aerobee.store.format.record_arrays import (
     BoolArray,
     Int64Array,
     byte_field,
@@ -29,7 +29,7 @@ from aerobee.store_format.record_arrays import (
     parse_records,
     read_field,
 )
-from aerobee.store_format.record_layout import (
+from aerobee.store.format.record_layout import (
     BORN_TIMESTAMP_AT,
     FLAG_AT,
     PHYSICAL_OFFSET_AT,

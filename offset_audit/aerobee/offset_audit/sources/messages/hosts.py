@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from aerobee.offset_audit.sources.messages.pieces import constant, hex_text
-from aerobee.store_format.like_pieces import pieces_of
-from aerobee.store_format.record_arrays import Int64Array, RecordArrays, hosts_extra
-from aerobee.store_format.record_layout import (
+from aerobee.store.format.like_pieces import pieces_of
+from aerobee.store.format.record_arrays import Int64Array, RecordArrays, hosts_extra
+from aerobee.store.format.record_layout import (
     BORN_HOST_AT,
     PHYSICAL_OFFSET_AT,
     STORE_HOST_AT,

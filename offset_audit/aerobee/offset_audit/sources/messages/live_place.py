@@ -33,9 +33,9 @@ from aerobee.offset_audit.sources.messages.place import Bounds, KnownBounds, Win
 from aerobee.offset_audit.sources.messages.puller import Frame, Puller
 from aerobee.offset_audit.sources.messages.ranges import OffsetRange, divide, pack
 from aerobee.runtime import errors
-from aerobee.store_format.record_arrays import byte_field, read_field
-from aerobee.store_format.record_hops import hop
-from aerobee.store_format.record_layout import QUEUE_OFFSET_AT
+from aerobee.store.format.record_arrays import byte_field, read_field
+from aerobee.store.format.record_hops import hop
+from aerobee.store.format.record_layout import QUEUE_OFFSET_AT
 from aerobee.v1 import broker_pb2, common_pb2
 
 

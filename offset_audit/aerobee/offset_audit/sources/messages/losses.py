@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.errors import AerobeeError
-from aerobee.store_format.record_arrays import Int64Array
+from aerobee.store.format.record_arrays import Int64Array
 
 _NAMED_MAX = 5
 

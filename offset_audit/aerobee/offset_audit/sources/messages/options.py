@@ -16,6 +16,7 @@ from typing import Final
 from aerobee.client_core.defaults import CLUSTER_DEFAULT
 from aerobee.cluster_view.nameservers import parse_addresses
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.domain.names import is_system_topic
 from aerobee.offset_audit.sources.messages.columns import (
     BODY,
     COLUMN_NAMES,
@@ -30,7 +31,6 @@ from aerobee.offset_audit.sources.messages.offsets import (
 )
 from aerobee.offset_audit.sources.protection import refused_protection
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.names import is_system_topic
 
 KNOWN: Final = (
     "nameservers",

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from aerobee.store_format.record_arrays import BoolArray, Int64Array
+from aerobee.store.format.record_arrays import BoolArray, Int64Array
 
 Buffer = bytes | bytearray | memoryview
 """Of bytes."""

@@ -22,7 +22,7 @@ from aerobee.offset_audit.sources.messages.pieces import (
     is_last_of_record,
     spread,
 )
-from aerobee.store_format.record_arrays import BoolArray, Int64Array, byte_field
+from aerobee.store.format.record_arrays import BoolArray, Int64Array, byte_field
 
 MAP = pa.map_(pa.string(), pa.string())
 TEXTS = pa.list_(pa.field("element", pa.string()))

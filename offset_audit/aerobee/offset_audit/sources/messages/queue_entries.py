@@ -18,9 +18,9 @@ import numpy as np
 from aerobee.offset_audit.sources.messages.place import Bounds
 from aerobee.offset_audit.sources.store.files import StoreFile
 from aerobee.offset_audit.sources.store.open_file import OpenFile
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries, unpack_entry
-from aerobee.store_format.record_arrays import Int64Array
-from aerobee.store_format.record_layout import (
+from aerobee.store.format.consume_queue_entry import ENTRY_SIZE, unpack_entries, unpack_entry
+from aerobee.store.format.record_arrays import Int64Array
+from aerobee.store.format.record_layout import (
     BORN_HOST_AT,
     HOST_V6_EXTRA,
     STORE_TIMESTAMP_AT,

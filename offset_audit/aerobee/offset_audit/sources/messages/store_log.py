@@ -11,7 +11,7 @@ import numpy as np
 from aerobee.offset_audit.sources.store.files import log_segments
 from aerobee.offset_audit.sources.store.folders import StoreFolder
 from aerobee.offset_audit.sources.store.open_file import OpenFile
-from aerobee.store_format.record_arrays import BoolArray, Int64Array
+from aerobee.store.format.record_arrays import BoolArray, Int64Array
 
 
 class StoreLog:

@@ -20,9 +20,9 @@ from aerobee.offset_audit.sources.messages.queue_entries import QueueEntries
 from aerobee.offset_audit.sources.messages.store_log import StoreLog
 from aerobee.offset_audit.sources.store.files import StoreFile, queue_files
 from aerobee.offset_audit.sources.store.folders import StoreFolder
-from aerobee.store_format.names import LIGHT_QUEUE_PREFIX
-from aerobee.store_format.record_arrays import BoolArray, Int64Array
-from aerobee.store_format.record_layout import RECORD_SIZE_MIN
+from aerobee.store.format.names import LIGHT_QUEUE_PREFIX
+from aerobee.store.format.record_arrays import BoolArray, Int64Array
+from aerobee.store.format.record_layout import RECORD_SIZE_MIN
 
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 _BATCH_RECORDS: Final = 16_384

@@ -14,7 +14,7 @@ import numpy as np
 
 from aerobee.offset_audit.sources.store.folders import Origin
 from aerobee.offset_audit.sources.store.plan import Reach
-from aerobee.store_format.record_arrays import BoolArray, Int64Array
+from aerobee.store.format.record_arrays import BoolArray, Int64Array
 
 _LOWEST: Final = -(1 << 63)
 _HIGHEST: Final = (1 << 63) - 1

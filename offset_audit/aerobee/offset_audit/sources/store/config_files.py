@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final, TypeGuard, TypeVar
 
 from aerobee.offset_audit.sources.store.folders import CONFIG, StoreFolder
-from aerobee.store_format.epoch_file import EPOCH_FILE, EpochEntry, decode_epochs
-from aerobee.store_format.json_config import JsonObject, JsonValue, parse_object
+from aerobee.store.format.epoch_file import EPOCH_FILE, EpochEntry, decode_epochs
+from aerobee.store.format.json_config import JsonObject, JsonValue, parse_object
 
 _Value = TypeVar("_Value")
 

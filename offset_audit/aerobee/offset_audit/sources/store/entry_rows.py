@@ -18,7 +18,7 @@ from aerobee.offset_audit.sources.store.queue_chunks import (
     QueueChunk,
     queue_chunks,
 )
-from aerobee.store_format.record_arrays import Int64Array
+from aerobee.store.format.record_arrays import Int64Array
 
 ENTRIES: Final = Columns.parse(
     f"""{ORIGIN}, topic string, queue_id int, queue_offset long, position long, size int,

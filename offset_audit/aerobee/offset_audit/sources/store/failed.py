@@ -17,22 +17,22 @@ import numpy as np
 
 from aerobee.offset_audit.sources.store.log_chunks import LogChunk
 from aerobee.offset_audit.sources.store.ranges_rows import FAILED, RecordBatch, make_batch
-from aerobee.store_format.dead_letter_fields import (
+from aerobee.store.format.dead_letter_fields import (
     DEAD_LETTER_PREFIX,
     RETRY_PREFIX,
     read_dead_letter,
 )
-from aerobee.store_format.delayed_records import TIMER_TOPIC
-from aerobee.store_format.message_id import MessageIdIllegal, parse_offset_message_id
-from aerobee.store_format.producer_number import (
+from aerobee.store.format.delayed_records import TIMER_TOPIC
+from aerobee.store.format.message_id import MessageIdIllegal, parse_offset_message_id
+from aerobee.store.format.producer_number import (
     BROKER_PRODUCER_IDS,
     PRODUCER_ID_END,
     SEQUENCE_BITS,
 )
-from aerobee.store_format.properties import PropertyName
-from aerobee.store_format.record_layout import RecordCorrupt
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.tags import SCHEDULE_TOPIC
+from aerobee.store.format.properties import PropertyName
+from aerobee.store.format.record_layout import RecordCorrupt
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.tags import SCHEDULE_TOPIC
 
 WAITING: Final = "WAITING"
 RETRY: Final = "RETRY"

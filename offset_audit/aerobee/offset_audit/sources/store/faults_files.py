@@ -22,14 +22,14 @@ from aerobee.offset_audit.sources.store.files import (
 )
 from aerobee.offset_audit.sources.store.folders import COMMIT_LOG, CONFIG, StoreFolder
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
-from aerobee.store_format.checkpoint import CHECKPOINT_SIZE, Checkpoint, CheckpointIllegal
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
-from aerobee.store_format.epoch_file import EPOCH_FILE, decode_epochs
-from aerobee.store_format.json_config import parse_object
-from aerobee.store_format.names import file_name
-from aerobee.store_format.progress_file import CHECKS
-from aerobee.store_format.timer_checkpoint import TimerCheckpoint
-from aerobee.store_format.timer_wheel import WHEEL_SIZE
+from aerobee.store.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, CheckpointIllegal
+from aerobee.store.format.consume_queue_entry import ENTRY_SIZE
+from aerobee.store.format.epoch_file import EPOCH_FILE, decode_epochs
+from aerobee.store.format.json_config import parse_object
+from aerobee.store.format.names import file_name
+from aerobee.store.format.progress_file import CHECKS
+from aerobee.store.format.timer_checkpoint import TimerCheckpoint
+from aerobee.store.format.timer_wheel import WHEEL_SIZE
 
 LOOK_AGAIN_S: Final = 0.2
 

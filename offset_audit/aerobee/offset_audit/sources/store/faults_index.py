@@ -18,14 +18,14 @@ from aerobee.offset_audit.sources.store.index_geometry import IndexFile
 from aerobee.offset_audit.sources.store.index_reach import BROKEN_MAX, Reach
 from aerobee.offset_audit.sources.store.log_lookup import LogLookup
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
-from aerobee.store_format.index_file import (
+from aerobee.store.format.index_file import (
     INDEX_ENTRY_DTYPE,
     INDEX_ENTRY_SIZE,
     IndexGeometry,
     IndexHeader,
 )
-from aerobee.store_format.index_keys import record_keys
-from aerobee.store_format.java_hash import index_key_hash
+from aerobee.store.format.index_keys import record_keys
+from aerobee.store.format.java_hash import index_key_hash
 
 _SUSPECTS_MAX = 10_000
 

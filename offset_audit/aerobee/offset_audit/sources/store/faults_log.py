@@ -22,15 +22,15 @@ from aerobee.offset_audit.sources.store.open_file import OpenFile
 from aerobee.offset_audit.sources.store.plain_values import INT64_MAX
 from aerobee.offset_audit.sources.store.plan import LogPiece
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
-from aerobee.store_format.body_checksums import sound_bodies
-from aerobee.store_format.names import file_name
-from aerobee.store_format.property_crc import (
+from aerobee.store.format.body_checksums import sound_bodies
+from aerobee.store.format.names import file_name
+from aerobee.store.format.property_crc import (
     PROPERTY_CRC_NAME,
     PROPERTY_CRC_SIZE,
     property_crc_matches,
 )
-from aerobee.store_format.record_arrays import byte_field, parse_records, read_field
-from aerobee.store_format.record_layout import (
+from aerobee.store.format.record_arrays import byte_field, parse_records, read_field
+from aerobee.store.format.record_layout import (
     HOST_V6_EXTRA,
     MAGIC_AT,
     MAGIC_V1,
@@ -42,8 +42,8 @@ from aerobee.store_format.record_layout import (
     SYS_FLAG_AT,
     SYSFLAG_BORN_HOST_V6,
 )
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.scan import ScanEnd
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.scan import ScanEnd
 
 _KINDS: Final = {
     ScanEnd.BAD_MAGIC: FaultKind.BAD_MAGIC,

@@ -16,7 +16,7 @@ from aerobee.offset_audit.sources.store.folders import (
     INDEX,
     StoreFolder,
 )
-from aerobee.store_format.names import is_file_name
+from aerobee.store.format.names import is_file_name
 
 _HEAD_BYTES = 8
 _INDEX_NAME_DIGITS = 17

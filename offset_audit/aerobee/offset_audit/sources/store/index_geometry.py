@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from aerobee.offset_audit.sources.store.files import StoreFile
 from aerobee.offset_audit.sources.store.open_file import OpenFile
-from aerobee.store_format.index_file import HEADER_SIZE, IndexGeometry, IndexHeader
-from aerobee.store_format.index_geometry import USUAL_GEOMETRY, geometry_of
+from aerobee.store.format.index_file import HEADER_SIZE, IndexGeometry, IndexHeader
+from aerobee.store.format.index_geometry import USUAL_GEOMETRY, geometry_of
 
 
 class IndexFile:

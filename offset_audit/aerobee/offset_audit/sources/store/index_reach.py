@@ -19,14 +19,14 @@ import numpy.typing as npt
 
 from aerobee.offset_audit.sources.store.index_geometry import IndexFile
 from aerobee.offset_audit.sources.store.ranges_digest import Int64Array
-from aerobee.store_format.index_file import (
+from aerobee.store.format.index_file import (
     INDEX_ENTRY_DTYPE,
     INDEX_ENTRY_SIZE,
     SLOT_SIZE,
     IndexGeometry,
     IndexHeader,
 )
-from aerobee.store_format.record_arrays import BoolArray
+from aerobee.store.format.record_arrays import BoolArray
 
 ENTRIES_PER_STRETCH: Final = 512 * 1024
 BROKEN_MAX: Final = 5_000

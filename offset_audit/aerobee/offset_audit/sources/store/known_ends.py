@@ -14,7 +14,7 @@ from typing import Final
 from zlib import crc32
 
 from aerobee.offset_audit.sources.store.folders import StoreFolder
-from aerobee.store_format.checkpoint import Checkpoint, CheckpointIllegal
+from aerobee.store.format.checkpoint import Checkpoint, CheckpointIllegal
 
 _HEAD: Final = struct.Struct(">4sI")
 _STAMP: Final = struct.Struct(">qqqII")

@@ -17,9 +17,9 @@ import numpy as np
 from aerobee.offset_audit.sources.store.open_file import OpenFile
 from aerobee.offset_audit.sources.store.plan import LogPiece
 from aerobee.offset_audit.sources.store.record_search import RECORD_BYTES_MAX, Search
-from aerobee.store_format.record_layout import RECORD_SIZE_MIN
-from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.format.record_layout import RECORD_SIZE_MIN
+from aerobee.store.format.scan import ScanEnd, ScanResult, scan_records
+from aerobee.store.format.tags import TagsCodes
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 """Fields are gathered one after another, so a chunk should fit in the processor's cache."""

@@ -10,7 +10,7 @@ from aerobee.offset_audit.sources.store.files import StoreFile, log_segments
 from aerobee.offset_audit.sources.store.folders import StoreFolder
 from aerobee.offset_audit.sources.store.open_file import OpenFile
 from aerobee.offset_audit.sources.store.record_search import RECORD_BYTES_MAX, Search
-from aerobee.store_format.record_layout import (
+from aerobee.store.format.record_layout import (
     HOST_V6_EXTRA,
     MAGIC_AT,
     MAGIC_V1,
@@ -22,7 +22,7 @@ from aerobee.store_format.record_layout import (
     SYSFLAG_BORN_HOST_V6,
     RecordCorrupt,
 )
-from aerobee.store_format.record_view import Record
+from aerobee.store.format.record_view import Record
 
 _HEAD_BYTES: Final = STORE_TIMESTAMP_AT + HOST_V6_EXTRA + 8
 _FIRST_READ_BYTES: Final = 4096

@@ -18,13 +18,13 @@ from aerobee.offset_audit.sources.store.known_ends import read_checkpoint
 from aerobee.offset_audit.sources.store.log_chunks import LogChunk, log_chunks
 from aerobee.offset_audit.sources.store.log_lookup import LogLookup
 from aerobee.offset_audit.sources.store.plan import LogPiece
-from aerobee.store_format.record_arrays import Int64Array
-from aerobee.store_format.record_layout import (
+from aerobee.store.format.record_arrays import Int64Array
+from aerobee.store.format.record_layout import (
     SYSFLAG_TRANSACTION_COMMIT,
     SYSFLAG_TRANSACTION_MASK,
     SYSFLAG_TRANSACTION_NONE,
 )
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.format.tags import TagsCodes
 
 ABORT_FILE: Final = "abort"
 

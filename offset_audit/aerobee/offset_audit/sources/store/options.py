@@ -10,7 +10,7 @@ from typing import Final
 from aerobee.offset_audit.sources.store.folders import Names, StoreUnreadable
 from aerobee.offset_audit.sources.store.plan import PARTITION_BYTES
 from aerobee.offset_audit.sources.store.record_search import RECORD_BYTES_MAX
-from aerobee.store_format.delay_levels import DelayLevels
+from aerobee.store.format.delay_levels import DelayLevels
 
 RECORDS_KIND: Final = "records"
 

@@ -39,20 +39,20 @@ from aerobee.offset_audit.sources.store.timer_journal import (
     TIMER_QUEUE,
     DoneTimers,
 )
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
-from aerobee.store_format.delayed_records import (
+from aerobee.store.format.consume_queue_entry import ENTRY_SIZE
+from aerobee.store.format.delayed_records import (
     HALF_TOPIC,
     TIMER_TOPIC,
     NotDelayed,
     timer_due_ms,
 )
-from aerobee.store_format.names import is_file_name
-from aerobee.store_format.properties import PropertyName
-from aerobee.store_format.record_view import Record
-from aerobee.store_format.tags import SCHEDULE_TOPIC
-from aerobee.store_format.timer_checkpoint import TimerCheckpoint, TimerCheckpointIllegal
-from aerobee.store_format.timer_log import MAGIC_DELETE, scan_timer_log
-from aerobee.store_format.transaction_records import (
+from aerobee.store.format.names import is_file_name
+from aerobee.store.format.properties import PropertyName
+from aerobee.store.format.record_view import Record
+from aerobee.store.format.tags import SCHEDULE_TOPIC
+from aerobee.store.format.timer_checkpoint import TimerCheckpoint, TimerCheckpointIllegal
+from aerobee.store.format.timer_log import MAGIC_DELETE, scan_timer_log
+from aerobee.store.format.transaction_records import (
     ASIDE_TOPIC,
     OP_TOPIC,
     is_op_of_aside,

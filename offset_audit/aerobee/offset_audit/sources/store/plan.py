@@ -18,7 +18,7 @@ from aerobee.offset_audit.sources.store.files import (
     queue_files,
 )
 from aerobee.offset_audit.sources.store.folders import StoreFolder
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
+from aerobee.store.format.consume_queue_entry import ENTRY_SIZE
 
 PARTITION_BYTES: Final = 128 * 1024 * 1024
 """A multiple of `tables.LOG_RANGE_BYTES` and `tables.INDEX_BLOCK_BYTES`."""

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from aerobee.offset_audit.sources.store.open_file import OpenFile
 from aerobee.offset_audit.sources.store.plan import QueuePiece
-from aerobee.store_format.consume_queue_entry import ENTRY_DTYPE, ENTRY_SIZE
-from aerobee.store_format.record_arrays import BoolArray, Int64Array
+from aerobee.store.format.consume_queue_entry import ENTRY_DTYPE, ENTRY_SIZE
+from aerobee.store.format.record_arrays import BoolArray, Int64Array
 
 CHUNK_ENTRIES: Final = 512 * 1024
 

@@ -17,7 +17,7 @@ from aerobee.offset_audit.sources.store.known_ends import read_known_ends
 from aerobee.offset_audit.sources.store.log_lookup import LogLookup
 from aerobee.offset_audit.sources.store.log_tail import read_tail
 from aerobee.offset_audit.sources.store.open_file import OpenFile
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
+from aerobee.store.format.consume_queue_entry import ENTRY_SIZE, unpack_entry
 
 _BLANK_SIZE: Final = 0x7FFF_FFFF
 

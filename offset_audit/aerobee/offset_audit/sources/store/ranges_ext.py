@@ -17,7 +17,7 @@ from aerobee.offset_audit.sources.store.folders import StoreFolder
 from aerobee.offset_audit.sources.store.open_file import OpenFile
 from aerobee.offset_audit.sources.store.plan import QueuePiece
 from aerobee.offset_audit.sources.store.ranges_digest import Int64Array
-from aerobee.store_format.names import is_file_name
+from aerobee.store.format.names import is_file_name
 
 _FOLDER: Final = "consumequeue_ext"
 # Nothing else is that low.

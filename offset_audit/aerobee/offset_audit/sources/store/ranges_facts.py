@@ -25,15 +25,15 @@ from aerobee.offset_audit.sources.store.open_file import OpenFile
 from aerobee.offset_audit.sources.store.ranges_index import IndexedReach
 from aerobee.offset_audit.sources.store.ranges_queues import LogBounds
 from aerobee.offset_audit.sources.store.record_search import Search
-from aerobee.store_format.index_file import (
+from aerobee.store.format.index_file import (
     HEADER_SIZE,
     INDEX_ENTRY_SIZE,
     SLOT_SIZE,
     IndexGeometry,
     IndexHeader,
 )
-from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.format.scan import ScanEnd, ScanResult, scan_records
+from aerobee.store.format.tags import TagsCodes
 
 OPEN_END: Final = 1 << 62
 """A log's end where nothing after it needs to be left out."""

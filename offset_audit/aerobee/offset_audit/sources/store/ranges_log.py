@@ -31,8 +31,8 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
     RecordBatch,
     make_batch,
 )
-from aerobee.store_format.record_layout import BLANK_SIZE_MIN
-from aerobee.store_format.scan import ScanEnd
+from aerobee.store.format.record_layout import BLANK_SIZE_MIN
+from aerobee.store.format.scan import ScanEnd
 
 STEP_BYTES: Final = 64 * 1024
 """The finer grid, for ranges that are not whole."""

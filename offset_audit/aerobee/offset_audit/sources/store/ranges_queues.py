@@ -36,9 +36,9 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
     RecordBatch,
     make_batch,
 )
-from aerobee.store_format.names import LIGHT_QUEUE_PREFIX
-from aerobee.store_format.properties import PropertyName, find_property
-from aerobee.store_format.record_layout import (
+from aerobee.store.format.names import LIGHT_QUEUE_PREFIX
+from aerobee.store.format.properties import PropertyName, find_property
+from aerobee.store.format.record_layout import (
     SYSFLAG_TRANSACTION_COMMIT,
     SYSFLAG_TRANSACTION_MASK,
     SYSFLAG_TRANSACTION_NONE,

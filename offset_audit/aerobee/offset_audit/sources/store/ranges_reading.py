@@ -47,7 +47,7 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
     QUEUE_RANGES,
     RecordBatch,
 )
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
+from aerobee.store.format.consume_queue_entry import ENTRY_SIZE
 
 TableRows: TypeAlias = tuple[str, RecordBatch]
 

@@ -40,7 +40,7 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
     RecordBatch,
     make_batch,
 )
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
+from aerobee.store.format.consume_queue_entry import ENTRY_SIZE
 
 UNIT_BYTES: Final = 128 * 1024 * 1024
 """A stretch of the log that is read at once for all blocks that may have records in it."""

@@ -17,16 +17,16 @@ from aerobee.offset_audit.sources.messages.pieces import gather
 from aerobee.offset_audit.sources.messages.property_columns import PropertyColumns
 from aerobee.offset_audit.sources.store.columns import ORIGIN, Columns, origin_column
 from aerobee.offset_audit.sources.store.log_chunks import LogChunk
-from aerobee.store_format.body_checksums import sound_bodies
-from aerobee.store_format.producer_number import producer_ids, sequences
-from aerobee.store_format.record_arrays import (
+from aerobee.store.format.body_checksums import sound_bodies
+from aerobee.store.format.producer_number import producer_ids, sequences
+from aerobee.store.format.record_arrays import (
     BoolArray,
     Int64Array,
     byte_field,
     hosts_extra,
     read_field,
 )
-from aerobee.store_format.record_layout import (
+from aerobee.store.format.record_layout import (
     BODY_CRC_AT,
     BORN_TIMESTAMP_AT,
     FLAG_AT,

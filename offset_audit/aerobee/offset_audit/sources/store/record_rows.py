@@ -15,10 +15,10 @@ from aerobee.offset_audit.sources.store.log_chunks import CHUNK_BYTES, LogChunk,
 from aerobee.offset_audit.sources.store.plan import LogPiece
 from aerobee.offset_audit.sources.store.record_columns import BODY, RECORDS, RecordRows
 from aerobee.offset_audit.sources.store.record_search import RECORD_BYTES_MAX
-from aerobee.store_format.compression import BodyCorrupt, decompress
-from aerobee.store_format.record_arrays import BoolArray, Int64Array
-from aerobee.store_format.record_layout import SYSFLAG_COMPRESSED
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store.format.compression import BodyCorrupt, decompress
+from aerobee.store.format.record_arrays import BoolArray, Int64Array
+from aerobee.store.format.record_layout import SYSFLAG_COMPRESSED
+from aerobee.store.format.tags import TagsCodes
 
 BATCH_BODY_BYTES: Final = 32 * 1024 * 1024
 

@@ -21,15 +21,15 @@ import numpy as np
 from isal.isal_zlib import crc32
 
 from aerobee.offset_audit.sources.store.open_file import OpenFile
-from aerobee.store_format.record_arrays import (
+from aerobee.store.format.record_arrays import (
     Int64Array,
     RecordArrays,
     byte_field,
     parse_records,
     read_field,
 )
-from aerobee.store_format.record_hops import SIZE_AND_MAGIC, hop
-from aerobee.store_format.record_layout import (
+from aerobee.store.format.record_hops import SIZE_AND_MAGIC, hop
+from aerobee.store.format.record_layout import (
     BLANK_SIZE_MIN,
     BODY_CRC_AT,
     CRC_MASK,

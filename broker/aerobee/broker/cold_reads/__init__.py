@@ -1,0 +1,1 @@
+"""Whose turn it is on the threads that read old messages, and at which pace."""

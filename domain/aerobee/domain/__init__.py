@@ -1,0 +1,1 @@
+"""The words of the field that every part shares: names, tags, attributes of topics, SQL filters."""

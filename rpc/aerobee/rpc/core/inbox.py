@@ -1,0 +1,185 @@
+"""What a stream has received and has not been read yet: gRPC's length-prefixed messages.
+
+    Length-Prefixed-Message = Compressed-Flag (1 byte) Message-Length (4 bytes, big endian) Message
+
+Owns: the complete messages and the beginning of the incomplete one. A message within one DATA frame
+is sliced out of it; only a message across several frames is joined by copying. Compressed ones wait
+as they came: 4 KiB of them may be 4 MiB of zeros.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import deque
+from typing import Final
+
+from aerobee.rpc.core.status import RpcError, Status
+
+PREFIX_BYTES: Final = 5
+_GZIP_WINDOW: Final = 31
+_PART_BYTES_MIN: Final = 1_024
+"""Smaller parts are joined as they arrive: an object for each single byte would take fifty."""
+
+
+MESSAGE_BYTES: Final = 64
+"""What a waiting message takes in memory beyond its own bytes."""
+
+
+class Packed:
+    """A message that is still compressed."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+class Inbox:
+    """The receiving half of a stream, for input other than a single complete message."""
+
+    __slots__ = ("_flag", "decompressed_bytes_max", "encoding", "extension", "message_bytes_max",
+                 "messages", "missing", "overhead", "partial", "reader", "size")  # fmt: skip
+
+    def __init__(
+        self, message_bytes_max: int, encoding: bytes, *, decompressed_bytes_max: int
+    ) -> None:
+        """`encoding`: the value of `grpc-encoding`; empty for none."""
+        self.message_bytes_max = message_bytes_max
+        self.decompressed_bytes_max = min(message_bytes_max, decompressed_bytes_max)
+        self.encoding = encoding
+        self.messages: deque[bytes | Packed] | tuple[()] = ()
+        """Complete messages; a deque only while there are any: an empty one would take 0.7 KiB in
+        each stream."""
+        self.partial: list[bytes] = []
+        """The incomplete message, without its prefix if that is complete; joined once."""
+        self.missing = 0
+        """Bytes still missing from the incomplete message."""
+        self._flag: int | None = None
+        """Of the incomplete message; None while its prefix is incomplete."""
+        self.size = 0
+        """Bytes of all this, as the peer sent them."""
+        self.overhead = 0
+        """What its messages take beyond that."""
+        self.extension = 0
+        """How far the window was extended for the incomplete message."""
+        self.reader: asyncio.Future[None] | None = None
+
+    def feed(self, data: bytes, start: int, end: int) -> None:
+        """Take the content of a DATA frame.
+
+        Raises:
+            RpcError: RESOURCE_EXHAUSTED for a message that is too large.
+        """
+        self.size += end - start
+        if self.partial:
+            missing = self.missing
+            if missing > end - start:
+                if end - start < _PART_BYTES_MIN and len(self.partial[-1]) < _PART_BYTES_MIN:
+                    self.partial[-1] += data[start:end]
+                else:
+                    self.partial.append(data[start:end])
+                self.missing = missing - (end - start)
+                return
+            if self._flag is None:
+                data = b"".join((*self.partial, data[start:end]))
+                start, end = 0, len(data)
+            else:
+                self.partial.append(data[start : start + missing])
+                self._add(b"".join(self.partial), self._flag)
+                start += missing
+            self.partial = []
+        self.missing = 0
+        while end - start >= PREFIX_BYTES:
+            length = int.from_bytes(data[start + 1 : start + PREFIX_BYTES], "big")
+            if length > self.message_bytes_max:
+                raise too_large(length, self.message_bytes_max)
+            after = start + PREFIX_BYTES + length
+            if after > end:
+                self._flag = data[start]
+                self.partial.append(data[start + PREFIX_BYTES : end])
+                self.missing = after - end
+                return
+            self._add(data[start + PREFIX_BYTES : after], data[start])
+            start = after
+        if start < end:
+            self._flag = None
+            self.partial.append(data[start:end])
+            self.missing = PREFIX_BYTES - (end - start)
+
+    def _add(self, message: bytes, flag: int) -> None:
+        messages = self.messages = self.messages or deque()
+        messages.append(Packed(message) if flag else message)
+        self.overhead += MESSAGE_BYTES
+
+    def pop(self) -> tuple[bytes | Packed, int, int]:
+        """The next message, the bytes as sent of which it was the last part, and its overhead."""
+        messages = self.messages
+        assert messages, "the caller has looked"
+        message = messages.popleft()
+        if not messages:
+            self.messages = ()
+        size = len(message) + PREFIX_BYTES if messages or self.partial else self.size
+        size, overhead = min(size, self.size), min(MESSAGE_BYTES, self.overhead)
+        self.size -= size
+        self.overhead -= overhead
+        return message, size, overhead
+
+    def plain(self, message: bytes | Packed) -> bytes:
+        """A message from `pop`, decompressed to no more than is allowed.
+
+        Raises:
+            RpcError: RESOURCE_EXHAUSTED if it would be larger, INTERNAL if it cannot be
+                decompressed, UNIMPLEMENTED for an unknown compression.
+        """
+        if isinstance(message, bytes):
+            return message
+        return decompressed(message.data, self.encoding, self.decompressed_bytes_max)
+
+    def wake(self) -> None:
+        """A message has arrived, or the end: the reader continues."""
+        if self.reader is not None and not self.reader.done():
+            self.reader.set_result(None)
+
+
+def too_large(length: int, length_max: int) -> RpcError:
+    return RpcError(
+        Status.RESOURCE_EXHAUSTED,
+        f"received a message of {length} bytes, and {length_max} are allowed",
+    )
+
+
+def decompressed(message: bytes, encoding: bytes, length_max: int) -> bytes:
+    """A message whose Compressed-Flag is set; it is decompressed to at most `length_max` bytes."""
+    if encoding != b"gzip":
+        if encoding in (b"", b"identity"):
+            raise RpcError(
+                Status.INTERNAL, "a message is compressed, and no grpc-encoding was said"
+            )
+        raise RpcError(
+            Status.UNIMPLEMENTED,
+            f"grpc-encoding {encoding.decode('latin-1')} is not known; use gzip or identity",
+        )
+    inflating = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        plain = inflating.decompress(message, length_max + 1)
+    except zlib.error:
+        raise RpcError(Status.INTERNAL, "a message cannot be decompressed") from None
+    if len(plain) > length_max:
+        raise RpcError(
+            Status.RESOURCE_EXHAUSTED,
+            f"a compressed message has more than {length_max} bytes when decompressed, which are "
+            "allowed: send less at a time, or send it uncompressed",
+        )
+    if not inflating.eof:
+        raise RpcError(Status.INTERNAL, "a compressed message is cut off")
+    return plain
+
+
+def compressed(message: bytes) -> bytes:
+    """With gzip, fast rather than small."""
+    deflating = zlib.compressobj(1, zlib.DEFLATED, _GZIP_WINDOW)
+    return deflating.compress(message) + deflating.flush()

@@ -1,8 +1,0 @@
-"""What a subscription wants from a topic, in either language."""
-
-from __future__ import annotations
-
-from aerobee.sql_filter.expression import SqlExpression
-
-Wish = tuple[str, ...] | SqlExpression | None
-"""Messages that have one of these tags, or for which the expression is true; None: all."""

@@ -1,0 +1,97 @@
+"""What a broker takes from directives that say little."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from aerobee.access.book import AccessBook
+from aerobee.broker.cluster.closing import Closing
+from aerobee.broker.cluster.cluster_link import ClusterLink
+from aerobee.broker.cluster.own_address import OwnAddress
+from aerobee.broker.cluster.records import view_of
+from aerobee.broker.offsets.topic_ends import TopicEnds
+from aerobee.broker.replication.handover import Handover
+from aerobee.broker.replication.replica_folder import OpenedReplica
+from aerobee.broker.replication.replica_set import ReplicaSetView
+from aerobee.broker.replication.report import ReplicationReport
+from aerobee.domain.broker_condition import BrokerCondition
+from aerobee.runtime.clock import SystemClock
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.v1 import common_pb2
+from aerobee.v1 import nameserver_pb2 as pb
+
+
+class Heard:
+    """Roles that only listen."""
+
+    own = SimpleNamespace(broker_id=0, incarnation="log-0")
+
+    def __init__(self) -> None:
+        self.groups: list[ReplicaSetView] = []
+
+    def hear_replica_set(self, group: ReplicaSetView) -> None:
+        self.groups.append(group)
+
+    def hear_endpoints(self, endpoints: Any) -> None:
+        pass
+
+    def renewed(self, sequence: int, lease_ms: int) -> None:
+        pass
+
+
+def link_of(roles: Any, store: Any = None) -> ClusterLink:
+    """Of a broker without topics."""
+    nothing: Any = None
+    return ClusterLink(
+        common_pb2.BrokerIdentity(broker_name="broker-a", broker_id=0, instance="i1"),
+        OwnAddress("h:1"),
+        roles=roles,
+        store=store,
+        topics=TopicTable(),
+        replica=cast("OpenedReplica", SimpleNamespace(predecessor="", opened_end=40)),
+        report=cast("ReplicationReport", SimpleNamespace(trouble="")),
+        handover=cast("Handover", SimpleNamespace(successor_id=None)),
+        topic_ends=cast("TopicEnds", SimpleNamespace(wake=lambda: None)),
+        files=nothing,
+        no_room_reason=lambda: "",
+        condition=lambda: BrokerCondition.WELL,
+        on_topics_gone=lambda: None,
+        book=AccessBook(),
+        closing=Closing(SystemClock(), broker_name="broker-a", grace_ms=0),
+        lease_ms=10_000,
+        store_host_ipv6=False,
+    )
+
+
+@pytest.mark.parametrize(("flushed", "confirmed"), [(70, 80), (80, 70)])
+def test_a_heartbeat_tells_what_no_clean_election_cuts_and_no_power_failure_takes(
+    flushed: int, confirmed: int
+) -> None:
+    """It must never be more: a log that ends before it is taken for an old copy."""
+    roles = SimpleNamespace(
+        own=Heard.own,
+        term=None,
+        own_epoch=1,
+        log_epoch=lambda: 1,
+        confirmed_end=confirmed,
+        mastership=SimpleNamespace(resigned_epoch=None),
+    )
+    link = link_of(roles, store=SimpleNamespace(min_offset=0, appended_end=90, flushed_end=flushed))
+    heartbeat = link.heartbeat()
+    assert (heartbeat.durable_end, heartbeat.log_end, heartbeat.opened_end) == (70, 90, 40)
+
+
+@pytest.mark.parametrize("stale", [True, False])
+async def test_a_nameserver_that_knows_nothing_makes_no_broker_believe_that_it_is_alone(
+    stale: bool,
+) -> None:
+    heard = Heard()
+    link = link_of(heard)
+    await link.follow(pb.BrokerDirective(stale=stale))
+    assert heard.groups == []
+    known = pb.GroupRecord(broker_name="broker-a", epoch=3, master_id=1, replicas=[0, 1])
+    await link.follow(pb.BrokerDirective(stale=stale, group=known, role=common_pb2.SLAVE))
+    assert heard.groups == [view_of(known)]
