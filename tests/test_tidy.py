@@ -12,7 +12,7 @@ import pytest
 
 import aerobee
 from tests.mutants.entries import MUTANTS
-from tests.mutants.mutant import Mutant, what_is_stale
+from tests.mutants.mutant import Mutant, Tree, what_is_stale
 from tests.support.source_trees import source_trees
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -359,10 +359,17 @@ def test_what_calls_wait_for_together_is_left_without_a_search() -> None:
     assert wrong == []
 
 
+@pytest.fixture(scope="module")
+def tree() -> Tree:
+    return Tree(ROOT)
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_each_known_error_still_fits_the_code_and_names_tests_that_exist(mutant: Mutant) -> None:
+def test_each_known_error_still_fits_the_code_and_names_tests_that_exist(
+    mutant: Mutant, tree: Tree
+) -> None:
     """After a change of its lines: say it anew, or `make mutants` tells nothing of them."""
-    assert what_is_stale(mutant, ROOT) == []
+    assert what_is_stale(mutant, tree) == []
 
 
 def test_known_errors_have_names_of_their_own() -> None:
