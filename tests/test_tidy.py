@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-import aerobee
 from tests.mutants.entries import MUTANTS
 from tests.mutants.mutant import Mutant, Tree, what_is_stale
 from tests.support.source_trees import source_trees
@@ -235,6 +235,22 @@ def sources() -> Iterator[tuple[str, Path]]:
                     yield path.relative_to(package).as_posix(), path
 
 
+@cache
+def public_names() -> dict[str, str]:
+    """The module of each name that `aerobee` itself offers, as type checkers see it."""
+    (checked,) = [
+        node
+        for node in ast.parse((ROOT / "client_core/aerobee/__init__.py").read_text()).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    return {
+        alias.name: node.module or ""
+        for node in checked.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
 def imported_modules(nodes: Iterable[ast.AST]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -244,7 +260,7 @@ def imported_modules(nodes: Iterable[ast.AST]) -> Iterator[str]:
             if node.module == "aerobee":
                 # A public name counts as an import of the module that has it.
                 for alias in node.names:
-                    yield aerobee._MODULE_OF.get(alias.name, f"aerobee.{alias.name}")
+                    yield public_names().get(alias.name, f"aerobee.{alias.name}")
             else:
                 yield node.module
 

@@ -566,9 +566,9 @@ async def test_the_child_of_a_fork_is_refused_and_does_not_harm_its_parent() -> 
 
 async def test_the_environment_chooses_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENGINE_VARIABLE, "grpcio")
-    assert Channels()._engine is Engine.GRPCIO
+    assert Channels().engine is Engine.GRPCIO
     monkeypatch.setenv(ENGINE_VARIABLE, "")
-    assert Channels()._engine is Engine.OWN
+    assert Channels().engine is Engine.OWN
     monkeypatch.setenv(ENGINE_VARIABLE, "none")
     with pytest.raises(
         errors.InvalidArgument, match="AEROBEE_GRPC_ENGINE must be one of own, grpcio"

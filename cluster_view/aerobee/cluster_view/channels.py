@@ -146,7 +146,7 @@ class Channels:
         """
         self._credentials = credentials or credentials_of_environment()
         self._chance = chance or system_random()
-        self._engine = engine or engine_of_environment()
+        self.engine = engine or engine_of_environment()
         self._tls = tls
         self._memory = memory
         self._names = RequestNames.of_chance(self._chance)
@@ -264,7 +264,7 @@ class Channels:
         if channel is None:
             if self._is_closed:
                 raise errors.Unreachable(f"cannot reach {address}: this client is closed")
-            channel = open_channel(address, self._engine, self._chance, self._tls, self._memory)
+            channel = open_channel(address, self.engine, self._chance, self._tls, self._memory)
             self._channels[address] = channel
         return channel
 
