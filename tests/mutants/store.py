@@ -206,7 +206,7 @@ STORE: Final = (
         name="retention-before-the-queues",
         breaks="after a removal and a crash a queue counts from a wrong offset",
         at="retention_ledger.py::RetentionLedger.finish_survey",
-        old="segment.end > self._in_files_end()",
+        old="segment.end > self.in_files_end",
         new="segment.end > self._log.end",
         tests=(
             f"{_TESTS}/test_retention.py"

@@ -103,7 +103,7 @@ def test_memory_stays_bounded_and_too_many_readers_give_nothing_back() -> None:
     lonely = CatchUps()
     reader = lonely.get_or_create("a", 0.0)
     for number in range(RANGES_MAX + 50):
-        start = number * 10 * MIB
+        start = number * 20 * MIB
         lonely.has_read(reader, start, start + 9 * MIB, 9 * MIB, was_cold=True)
     assert len(lonely.take_passed(FAR)) == RANGES_MAX
 
