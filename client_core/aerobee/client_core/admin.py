@@ -71,8 +71,8 @@ class GroupState:
 
 
 class Admin:
-    """Describes brokers and groups. A broker group that does not answer is no error, unless none
-    does: each answer names it as `unanswered`.
+    """Describes brokers and groups. A broker group that does not answer is not an error, unless
+    none does: each answer names it as `unanswered`.
 
     Example::
 
