@@ -168,8 +168,8 @@ class Admin:
         Raises:
             NoBrokerAvailable: the group has no master now, or there is no such group.
             InvalidArgument: the successor is not in sync, or no replica is.
-            NotMaster: another replica became master in the meantime. Unreachable; DeadlineExceeded:
-            the current master continues, or its successor has not
+            NotMaster: another replica became master in the meantime.
+            Unreachable, DeadlineExceeded: the current master continues, or its successor has not
                 said yet that it took over.
         """
         master = await self.master(broker_name)
