@@ -146,7 +146,6 @@ FENCES: dict[str, tuple[str, ...]] = {
         "rpc/call_border.py",
         "rpc/own_engine.py",
         "rpc/grpcio_engine.py",
-        "rpc/grpcio_channel.py",
         "rpc/health_server.py",
         "nameserver/etcd",
         "nameserver/access_service.py",
