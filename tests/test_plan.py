@@ -110,7 +110,7 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
             "report.py",
             "stores.py",
         ),
-        ("consume.py", "peers", "produce.py", "replica_master.py"),
+        ("consume.py", "produce.py", "replica_master.py"),
         ("client_loops.py", "suite.py"),
         (
             "audit",

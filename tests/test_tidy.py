@@ -167,11 +167,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         *CLIENTS,
         *TOOLS,
     ),
-    "apache.rocketmq": (
-        "rocketmq_api/",
-        "bench/peers/v2_load.py",
-        "bench/peers/idle_clients.py",
-    ),
+    "apache.rocketmq": ("rocketmq_api/",),
     "google.protobuf": (
         "rocketmq_api/",
         "rpc/call_border.py",
