@@ -17,8 +17,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from aerobee.bench.peers.meter import Meter
-from aerobee.bench.peers.parts import Answer, Part, Way
+from peers.meter import Meter
+from peers.parts import Answer, Part, Way
 
 SENT_AT = struct.Struct(">d")
 TIMEOUT_S = 10.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from aerobee.bench.peers.fetching import cache_folder, install_wheel
 from aerobee.cli.failures import EnvironmentFailure
+from peers.fetching import cache_folder, install_wheel
 
 VERSION = "2.16.1"
 SUMS = {

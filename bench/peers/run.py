@@ -9,19 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from aerobee.bench.peers.fetching import Say, fill_folder
-from aerobee.bench.peers.grpc_go import GrpcGo, OwnEcho
-from aerobee.bench.peers.kafka import Kafka, KafkaByLibrdkafka
-from aerobee.bench.peers.nats import Nats
-from aerobee.bench.peers.own_broker import OwnBroker
-from aerobee.bench.peers.processes import running_load
-from aerobee.bench.peers.redis import Redis
-from aerobee.bench.peers.rocketmq import OwnV2, Rocketmq
-from aerobee.bench.peers.rocketmq_idle import IdleAtRocketmq, OwnIdle
-from aerobee.bench.peers.rocketmq_java import OwnByJava, RocketmqByJava
-from aerobee.bench.peers.system import Fetched, Peer, Stage, System
-from aerobee.bench.peers.table import Comparison
 from aerobee.cli.failures import EnvironmentFailure
+from peers.fetching import Say, fill_folder
+from peers.grpc_go import GrpcGo, OwnEcho
+from peers.kafka import Kafka, KafkaByLibrdkafka
+from peers.nats import Nats
+from peers.own_broker import OwnBroker
+from peers.processes import running_load
+from peers.redis import Redis
+from peers.rocketmq import OwnV2, Rocketmq
+from peers.rocketmq_idle import IdleAtRocketmq, OwnIdle
+from peers.rocketmq_java import OwnByJava, RocketmqByJava
+from peers.system import Fetched, Peer, Stage, System
+from peers.table import Comparison
 
 # Their names are also in peer_names.py.
 PEERS: Mapping[str, type[Peer]] = {

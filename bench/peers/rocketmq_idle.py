@@ -6,19 +6,19 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from aerobee.bench.peers.fetching import needed_program
-from aerobee.bench.peers.kafka import JDK
-from aerobee.bench.peers.parts import V2_IDLE, V2_IDLE_WARM_UP
-from aerobee.bench.peers.processes import Server, said_by
-from aerobee.bench.peers.rocketmq import (
+from peers.fetching import needed_program
+from peers.kafka import JDK
+from peers.parts import V2_IDLE, V2_IDLE_WARM_UP
+from peers.processes import Server, said_by
+from peers.rocketmq import (
     LOAD,
     TITLE,
     RocketmqPrograms,
     running_own,
     running_rocketmq,
 )
-from aerobee.bench.peers.system import Stage
-from aerobee.bench.peers.table import OURS
+from peers.system import Stage
+from peers.table import OURS
 
 STAGES = (Stage(False, V2_IDLE_WARM_UP, V2_IDLE),)
 

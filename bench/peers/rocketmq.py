@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aerobee.bench.cluster import running_cluster
-from aerobee.bench.peers.fetching import cache_folder, fetch_jars, needed_program
-from aerobee.bench.peers.go_programs import key_of
-from aerobee.bench.peers.kafka import JDK
-from aerobee.bench.peers.parts import V2, V2_WARM_UP
-from aerobee.bench.peers.processes import Server, free_port, listening, said_by
-from aerobee.bench.peers.system import Stage
-from aerobee.bench.peers.table import OURS
-from aerobee.bench.peers.v2_load import IDLE_TOPIC, STEADY_TOPIC, TOPIC, until_routed
+from peers.fetching import cache_folder, fetch_jars, needed_program
+from peers.go_programs import key_of
+from peers.kafka import JDK
+from peers.parts import V2, V2_WARM_UP
+from peers.processes import Server, free_port, listening, said_by
+from peers.system import Stage
+from peers.table import OURS
+from peers.v2_load import IDLE_TOPIC, STEADY_TOPIC, TOPIC, until_routed
 
 VERSION = "5.3.3"
 TITLE = f"Apache RocketMQ {VERSION}"
@@ -31,7 +31,7 @@ TOPICS = (TOPIC, STEADY_TOPIC, IDLE_TOPIC)
 SOURCES = Path(__file__).parent / "rocketmq_proxy"
 QUEUES = 4
 STAGES = (Stage(False, V2_WARM_UP, V2),)
-LOAD = (sys.executable, "-m", "aerobee.bench.peers.v2_load")
+LOAD = (sys.executable, "-m", "peers.v2_load")
 BROKER_CONFIG = """\
 brokerClusterName=DefaultCluster
 brokerName=broker-a

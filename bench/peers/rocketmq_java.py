@@ -9,15 +9,15 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from aerobee.bench.peers.fetching import cache_folder, fetch_jars, needed_program
-from aerobee.bench.peers.go_programs import key_of
-from aerobee.bench.peers.kafka import JDK
-from aerobee.bench.peers.parts import V2_JAVA, V2_JAVA_PINNED, V2_JAVA_WARM_UP
-from aerobee.bench.peers.processes import Server, said_by
-from aerobee.bench.peers.rocketmq import TITLE, RocketmqPrograms, running_own, running_rocketmq
-from aerobee.bench.peers.system import Stage
-from aerobee.bench.peers.table import OURS
-from aerobee.bench.peers.v2_load import TOPIC
+from peers.fetching import cache_folder, fetch_jars, needed_program
+from peers.go_programs import key_of
+from peers.kafka import JDK
+from peers.parts import V2_JAVA, V2_JAVA_PINNED, V2_JAVA_WARM_UP
+from peers.processes import Server, said_by
+from peers.rocketmq import TITLE, RocketmqPrograms, running_own, running_rocketmq
+from peers.system import Stage
+from peers.table import OURS
+from peers.v2_load import TOPIC
 
 VERSION = "5.0.8"
 SOURCES = Path(__file__).parent / "rocketmq_load"

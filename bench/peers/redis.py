@@ -11,10 +11,10 @@ import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from aerobee.bench.peers.fetching import cache_folder, install_wheel
-from aerobee.bench.peers.go_programs import GoPrograms
-from aerobee.bench.peers.processes import Server, free_port, listening
-from aerobee.bench.peers.system import BROKER_STAGES
+from peers.fetching import cache_folder, install_wheel
+from peers.go_programs import GoPrograms
+from peers.processes import Server, free_port, listening
+from peers.system import BROKER_STAGES
 
 VERSION = "6.2.14"
 # The wheel for one Python version and one kind of machine: its server needs no Python.

@@ -13,11 +13,11 @@ import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from aerobee.bench.peers.fetching import cache_folder, fetch_jars, needed_program
-from aerobee.bench.peers.go_programs import key_of
-from aerobee.bench.peers.librdkafka import Librdkafka
-from aerobee.bench.peers.processes import Server, free_port, listening, said_by
-from aerobee.bench.peers.system import BROKER_STAGES
+from peers.fetching import cache_folder, fetch_jars, needed_program
+from peers.go_programs import key_of
+from peers.librdkafka import Librdkafka
+from peers.processes import Server, free_port, listening, said_by
+from peers.system import BROKER_STAGES
 
 VERSION = "4.1.1"
 SOURCES = Path(__file__).parent / "kafka_load"
@@ -116,7 +116,7 @@ class KafkaByLibrdkafka:
     async def running(
         self, folder: Path, body_bytes: int, *, sync_flush: bool
     ) -> AsyncIterator[Server]:
-        program = (sys.executable, "-m", "aerobee.bench.peers.librdkafka_load")
+        program = (sys.executable, "-m", "peers.librdkafka_load")
         load = (*program, str(Librdkafka().folder))
         async with running_kafka(folder, sync_flush=sync_flush) as (process_id, address):
             yield Server(process_id, (*load, address, str(body_bytes), str(PARTITIONS)))

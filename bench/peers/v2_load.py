@@ -20,13 +20,13 @@ from typing import Any
 
 import uvloop
 
-from aerobee.bench.peers.meter import Meter
-from aerobee.bench.peers.parts import Answer, Part, Way
 from aerobee.rpc.core.answer_head import CallError
 from aerobee.rpc.core.channel import Channel
 from aerobee.runtime.freed_memory import keep_freed_memory
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
+from peers.meter import Meter
+from peers.parts import Answer, Part, Way
 
 TOPIC = "bench"
 STEADY_TOPIC = "steady"
@@ -277,7 +277,7 @@ class V2Load:
     async def _gather(self, part: Part) -> Answer:
         """They wait in a separate process, which ends with this one."""
         began = time.perf_counter()
-        program = ("-m", "aerobee.bench.peers.idle_clients", self._channel.address)
+        program = ("-m", "peers.idle_clients", self._channel.address)
         self._waiting = await asyncio.create_subprocess_exec(
             sys.executable,
             *program,

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from aerobee.bench.cluster import running_cluster
-from aerobee.bench.peers.processes import Server
-from aerobee.bench.peers.system import BROKER_STAGES
+from peers.processes import Server
+from peers.system import BROKER_STAGES
 
 
 class OwnBroker:
@@ -26,5 +26,5 @@ class OwnBroker:
         async with running_cluster(flags=flags) as cluster:
             process_id = cluster.process_of("broker-a", 0)
             assert process_id is not None, "it has said that it is ready"
-            load = (sys.executable, "-m", "aerobee.bench.peers.own_load")
+            load = (sys.executable, "-m", "peers.own_load")
             yield Server(process_id, (*load, cluster.nameserver, str(body_bytes)))

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from rich.console import Console
 from rich.table import Table
 
-from aerobee.bench.peers.parts import Answer, NamedPart, Way
+from peers.parts import Answer, NamedPart, Way
 
 OURS = "Aerobee"
 

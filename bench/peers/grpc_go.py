@@ -8,9 +8,9 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from aerobee.bench.peers.go_programs import GRPC, GoPrograms, version_of
-from aerobee.bench.peers.processes import Server, ended
-from aerobee.bench.peers.system import ECHO_STAGES
+from peers.go_programs import GRPC, GoPrograms, version_of
+from peers.processes import Server, ended
+from peers.system import ECHO_STAGES
 
 
 class GrpcGo:
@@ -39,7 +39,7 @@ class OwnEcho:
     async def running(
         self, folder: Path, body_bytes: int, *, sync_flush: bool
     ) -> AsyncIterator[Server]:
-        argv = (sys.executable, "-m", "aerobee.bench.peers.own_echo")
+        argv = (sys.executable, "-m", "peers.own_echo")
         async with _echo(argv, GoPrograms().folder / "load", folder, body_bytes) as server:
             yield server
 

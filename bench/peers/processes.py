@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aerobee.bench.measure import Stopwatch
-from aerobee.bench.peers.parts import Answer, Part, Way
+from peers.parts import Answer, Part, Way
 
 START_TIMEOUT_S = 180.0
 """A JVM on one core of a busy machine needs more than a minute."""

@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from aerobee.bench.peers.fetching import cache_folder, needed_program
-from aerobee.bench.peers.processes import said_by
+from peers.fetching import cache_folder, needed_program
+from peers.processes import said_by
 
 SOURCES = Path(__file__).parent / "go_load"
 NATS_SERVER = "github.com/nats-io/nats-server/v2"

@@ -15,12 +15,12 @@ from dataclasses import asdict
 
 import uvloop
 
-from aerobee.bench.peers.meter import Meter
-from aerobee.bench.peers.parts import Answer, Part, Way
 from aerobee.client_core import Message, ReceivedMessage
 from aerobee.consumer_client import PullConsumer, PushConsumer, StartFrom
 from aerobee.producer_client import Producer
 from aerobee.runtime.freed_memory import keep_freed_memory
+from peers.meter import Meter
+from peers.parts import Answer, Part, Way
 
 TOPIC = "bench"
 STEADY_TOPIC = "steady"

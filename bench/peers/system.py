@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from aerobee.bench.peers.parts import (
+from peers.parts import (
     ECHO,
     ECHO_WARM_UP,
     PAGE_CACHE,
@@ -16,7 +16,7 @@ from aerobee.bench.peers.parts import (
     NamedPart,
     Part,
 )
-from aerobee.bench.peers.processes import Server
+from peers.processes import Server
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from aerobee.bench.measure import Latencies
-from aerobee.bench.peers.parts import Answer, Part
+from peers.parts import Answer, Part
 
 
 @dataclass(slots=True)

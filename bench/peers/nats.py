@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from aerobee.bench.peers.go_programs import NATS_SERVER, GoPrograms, version_of
-from aerobee.bench.peers.processes import Server, free_port, listening
-from aerobee.bench.peers.system import BROKER_STAGES
+from peers.go_programs import NATS_SERVER, GoPrograms, version_of
+from peers.processes import Server, free_port, listening
+from peers.system import BROKER_STAGES
 
 # By default JetStream answers from the page cache and syncs every two minutes.
 CONFIG = """\

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from platform import machine, system
 
-from aerobee.bench.peers.processes import said_by
 from aerobee.cli.failures import EnvironmentFailure
+from peers.processes import said_by
 
 Say = Callable[[str], None]
 Fill = Callable[[Path], Awaitable[None]]
