@@ -54,7 +54,7 @@ TRANSACTIONS: Final = (
         name="finished-after-it-left",
         breaks="a master that hands over writes on in a term that it has left",
         at="wired.py::Transactions._finish_newest",
-        old="self._term.check(stretch)\nis_stored =",
+        old="stretch.check()\nis_stored =",
         new="is_stored =",
         tests=(
             "tests/broker/replication/test_left_terms.py"
