@@ -269,9 +269,9 @@ def public_names() -> dict[str, str]:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     ]
     return {
-        alias.name: node.module or ""
+        alias.name: node.module
         for node in checked.body
-        if isinstance(node, ast.ImportFrom)
+        if isinstance(node, ast.ImportFrom) and node.module and node.module != "aerobee"
         for alias in node.names
     }
 
