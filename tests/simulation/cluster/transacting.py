@@ -73,7 +73,7 @@ class SimulatedTransactions(Transactions):
 
     def start(self) -> None:
         """What `run` runs, one by one: a process that dies ends each of them where it is."""
-        for part in (self.follower.run(), self._lead(), self.checks.run()):
+        for part in (self.follower.run(), self._worker.run(), self.checks.run()):
             self._waiting.loop.start(part)
 
     def appended(self, record: Record) -> None:
