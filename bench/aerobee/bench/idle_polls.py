@@ -11,11 +11,12 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 
 from aerobee.bench import suite
 from aerobee.bench.cluster import BenchCluster, broker_stats, running_cluster
 from aerobee.bench.report import Report, Row
-from aerobee.client_core import ClusterConnection, Topics
+from aerobee.client_core import ClusterConnection, TopicAdmin
 
 BROKERS = 3
 POLLS = 10_000
@@ -28,7 +29,7 @@ async def run_idle_polls(report: Report, load: suite.Load, say: suite.Say) -> No
     for topic, queues in (("of-one", 1), ("of-all", 2 * BROKERS)):
         async with running_cluster(brokers=BROKERS) as cluster:
             async with ClusterConnection(cluster.nameserver) as connection:
-                await Topics(connection).create(topic, queues=queues)
+                await TopicAdmin(connection).create(topic, queues=queues)
             await asyncio.sleep(WINDOW_S / 2)
             idle = await _used(cluster)
             say(f"{POLLS} polls come, topic {topic}")
@@ -52,9 +53,11 @@ async def _used(cluster: BenchCluster) -> list[tuple[float, int]]:
 
 @contextlib.asynccontextmanager
 async def _polls(cluster: BenchCluster, topic: str) -> AsyncIterator[None]:
+    if find_spec("peers") is None:
+        raise RuntimeError("the polls need a checkout: the installed package has no load for them")
     processes = [
         await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "aerobee.bench.peers.idle_clients"),
+            *(sys.executable, "-m", "peers.idle_clients"),
             *(address, str(POLLS // BROKERS), topic),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

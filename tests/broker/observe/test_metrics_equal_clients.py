@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.sending.acknowledged import MESSAGE_SIZES
-from aerobee.client_core import ClusterConnection, ReceivedMessage, Topics
+from aerobee.client_core import ClusterConnection, ReceivedMessage, TopicAdmin
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import PULL, SEND_BACK
 from aerobee.consumer_client import (
@@ -154,7 +154,7 @@ async def test_what_prometheus_scrapes_is_what_clients_counted(watched: Watched)
     await until(watched.find_master, "a master")
     async with ClusterConnection(nameserver) as connection:
         for topic in TOPICS:
-            await Topics(connection).create(topic, queues=4)
+            await TopicAdmin(connection).create(topic, queues=4)
     sent: Counter[str] = Counter()
     handled: Counter[str] = Counter()
 
@@ -275,7 +275,7 @@ async def _check_bytes(watched: Watched, sent: Counter[str]) -> None:
 
 async def _check_topic_numbers(watched: Watched) -> None:
     async with ClusterConnection(watched.cluster.nameserver) as connection:
-        topics = await Topics(connection).list()
+        topics = await TopicAdmin(connection).list()
     of_broker, of_nameserver = (
         await watched.scrape(watched.master),
         await watched.scrape("nameserver"),
