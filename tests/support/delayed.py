@@ -69,20 +69,20 @@ def send_later(
 ) -> list[str]:
     """Store waiting messages; returns their unique keys."""
     unique_keys = []
-    for body in bodies:
-        key = f"KEY{body[:40].decode()}"
-        moved = waiting_record(
-            record_to_send(topic, body, unique_key=key, now_ms=wiring.clock.now_ms()),
-            Delay(level=level) if level else Delay(deliver_ms=deliver_ms),
-            topic=topic,
-            queue_id=queue_id,
-            store_host_ipv6=False,
-        )
-        wiring.writes.append_copies(
-            moved.topic, moved.queue_id, [moved.record], [ProducerRun(0, 0, 1)]
-        )
-        unique_keys.append(key)
-    wiring.writes.publish()
+    with wiring.writes.publishing:
+        for body in bodies:
+            key = f"KEY{body[:40].decode()}"
+            moved = waiting_record(
+                record_to_send(topic, body, unique_key=key, now_ms=wiring.clock.now_ms()),
+                Delay(level=level) if level else Delay(deliver_ms=deliver_ms),
+                topic=topic,
+                queue_id=queue_id,
+                store_host_ipv6=False,
+            )
+            wiring.writes.append_copies(
+                moved.topic, moved.queue_id, [moved.record], [ProducerRun(0, 0, 1)]
+            )
+            unique_keys.append(key)
     return unique_keys
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -175,7 +176,6 @@ class _Parts:
         *,
         properties: bytes = b"",
         reserve: bool = False,
-        is_last: bool = True,
     ) -> Placed:
         """A record of the broker's own; sometimes the disk is full even for small records."""
         self._check_room()
@@ -199,8 +199,8 @@ class _Parts:
         if self._waiting.chance.random() < self._broker.world.full_share:
             raise NotWritable("the disk is full")
 
-    def publish(self) -> None:
-        """It is published at the end of the turn."""
+    publishing = nullcontext()
+    """It is published at the end of the turn."""
 
     # ------------------------------------------------------------------------------ checks
 

@@ -232,12 +232,12 @@ class Revivals(Duty):
                 await self._parts.files.save_if_room(TOPICS_PATH)
             stretch.check()
             self._parts.guard.check_master()
-            writes.append_copies(topic, 0, [copy], ())
+            with writes.publishing:
+                writes.append_copies(topic, 0, [copy], ())
         except (BatchIllegal, RecordCorrupt, RecordIllegal) as error:
             what = "a message that Apache's broker handed out cannot be redelivered"
             _tell(what, poll.topic, offset, str(error))
             return False
-        writes.publish()
         return True
 
     def _retry_topic(self, poll: PollKey) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple, Protocol
@@ -76,7 +77,8 @@ class Copying(Protocol):
         """Raises AerobeeError, BatchIllegal: nothing was stored."""
         ...
 
-    def publish(self) -> None: ...
+    @property
+    def publishing(self) -> AbstractContextManager[None]: ...
 
 
 WayOf = Callable[[int, Record], Way]
@@ -420,12 +422,12 @@ class SendBacks:
         """Raises AerobeeError: some may be appended; the journal then knows which."""
         appended: list[int] = []
         try:
-            for destination, group in groupby(copies, lambda each: destination_of(each[0])):
-                members = list(group)
-                self._append_batch(destination, members)
-                appended += [entry.number for entry, _ in members]
+            with self._writes.publishing:
+                for destination, group in groupby(copies, lambda each: destination_of(each[0])):
+                    members = list(group)
+                    self._append_batch(destination, members)
+                    appended += [entry.number for entry, _ in members]
         finally:
-            self._writes.publish()
             if appended:
                 writer.note_copied(appended)
 
