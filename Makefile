@@ -127,7 +127,7 @@ torture: setup
 power-cuts: setup
 	$(RUN) python -m tests.simulation power_cuts --seeds 100000 --jobs 2
 
-# 200,000 lives of a replicated cluster in virtual time, with every fault of docs/simulation.md.
+# 200,000 lives of a replicated cluster in virtual time, with every fault of docs/internals/simulation.md.
 simulation: setup
 	$(RUN) python -m tests.simulation cluster --seeds 200000 --jobs 2
 

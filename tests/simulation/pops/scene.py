@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.records import ImageEnd, read_body
-from aerobee.broker.pop.entries import decode_entry, ranges_of
+from aerobee.broker.pop.entries import PopEntry, decode_entry, ranges_of
 from aerobee.broker.pop.journal_state import PopJournalState, file_reader
 from aerobee.broker.pop.lanes import lane_of
 from aerobee.broker.pop.queue_state import QueueState
@@ -235,6 +235,7 @@ class PopScene(JournalScene[Message | Replaced]):
         if taken.deliveries:
             leaves = self.leaves
             answer = [Told(client_id, key, each, now_ms, 0) for each in taken.deliveries]
+            assert isinstance(done, Written), "deliveries are entries"
             self._when(done, lambda end: self._answer(answer, end, has_left=leaves < self.leaves))
         return len(taken.deliveries)
 
@@ -292,7 +293,7 @@ class PopScene(JournalScene[Message | Replaced]):
         self._judge_handled(told)
         known = self.of(key, delivery.offset)
         try:
-            done = self.term.write(result.entries)
+            done = self._written(result.entries)
         except AerobeeError:
             # Refused, but possibly in the next record nevertheless.
             known.may_be_finished += [self.writer.newest] if self.writer.newest else []
@@ -325,7 +326,7 @@ class PopScene(JournalScene[Message | Replaced]):
             known.uncounted += not is_counted
             assert changed.delivery is not None
             known.taken_serial = changed.delivery.serial
-            done = self.term.write(changed.entries)
+            done = self._written(changed.entries)
             self._when(done, lambda end: self._changed(told, changed, end))
 
     def _changed(self, told: Told, changed: Changed, end: int) -> None:
@@ -457,6 +458,11 @@ class PopScene(JournalScene[Message | Replaced]):
                 # Repeated by what is finished elsewhere.
                 self.moving += moving[index + 1 :]
                 raise
+
+    def _written(self, entries: Sequence[PopEntry]) -> Written:
+        done = self.term.write(entries)
+        assert isinstance(done, Written), "there are entries, and the writer is this scene's"
+        return done
 
     def _when(self, done: Written, tell: Callable[[int], None]) -> None:
         if self.is_told_at_once():
