@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.records import ImageEnd, read_body
-from aerobee.broker.pop.entries import decode_entry, ranges_of
+from aerobee.broker.pop.entries import PopEntry, decode_entry, ranges_of
 from aerobee.broker.pop.journal_state import PopJournalState, file_reader
 from aerobee.broker.pop.lanes import lane_of
 from aerobee.broker.pop.queue_state import QueueState
@@ -265,6 +265,7 @@ class PopScene:
         if taken.deliveries:
             leaves = self.leaves
             answer = [Told(client_id, key, each, now_ms, 0) for each in taken.deliveries]
+            assert isinstance(done, Written), "deliveries are entries"
             self._when(done, lambda end: self._answer(answer, end, has_left=leaves < self.leaves))
         return len(taken.deliveries)
 
@@ -322,7 +323,7 @@ class PopScene:
         self._judge_handled(told, "an acknowledgement")
         known = self.of(key, delivery.offset)
         try:
-            done = self.term.write(result.entries)
+            done = self._written(result.entries)
         except AerobeeError:
             # Refused, but possibly in the next record nevertheless.
             known.may_be_finished += [self.writer.newest] if self.writer.newest else []
@@ -355,7 +356,7 @@ class PopScene:
             known.uncounted += not is_counted
             assert changed.delivery is not None
             known.taken_serial = changed.delivery.serial
-            done = self.term.write(changed.entries)
+            done = self._written(changed.entries)
             self._when(done, lambda end: self._changed(told, changed, end))
 
     def _changed(self, told: Told, changed: Changed, end: int) -> None:
@@ -487,6 +488,11 @@ class PopScene:
                 # Repeated by what is finished elsewhere.
                 self.moving += moving[index + 1 :]
                 raise
+
+    def _written(self, entries: Sequence[PopEntry]) -> Written:
+        done = self.term.write(entries)
+        assert isinstance(done, Written), "there are entries, and the writer is this scene's"
+        return done
 
     def _when(self, done: Written, tell: Callable[[int], None]) -> None:
         if self.is_told_at_once():

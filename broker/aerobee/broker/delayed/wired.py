@@ -117,7 +117,7 @@ class Delays:
             self.feeder, self.waiting, works, self.progress, parts.reads.loop_turns, pages
         )
         self.counts = WaitingCounts(
-            self.finder, self.waiting, self.feeder, self.progress, parts.folder.topics
+            self.finder, self.waiting, self.feeder, self.progress, parts.folder.topics, works
         )
         self.copies = Copies(parts.writes, parts.folder.topics, clock)
         self.mover = Mover(

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aerobee.broker.delayed.counts import WaitingCount
-from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
-from aerobee.broker.observe.metrics.store_times import StoreTimes
-from aerobee.broker.observe.metrics.wired import lag_reading
+from aerobee.broker.observe.metrics.wired import unread_counts
+from aerobee.broker.reading.unread import GroupUnread, UnreadCounts
 from aerobee.broker.retries.dead_letters import SETTLED_BY
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.transactions.wired import Transactions
@@ -51,7 +50,7 @@ class RemainingReading:
         guard: Guard,
         clock: Clock,
         transactions: Transactions,
-        lag: LagReading,
+        unread: UnreadCounts,
         waiting: Callable[[], Awaitable[list[WaitingCount]]],
     ) -> None:
         """`waiting`: counts messages that wait for their time."""
@@ -61,19 +60,15 @@ class RemainingReading:
         self._guard = guard
         self._clock = clock
         self._transactions = transactions
-        self._lag = lag
+        self._unread = unread
         self._waiting = waiting
 
     async def read(self) -> Remaining:
         """Raises NotMaster, AerobeeError: what remains cannot be determined now."""
         self._guard.check_acting()
         slices = Slices(self._clock)
-        rows = [
-            row
-            for row in await self._lag.read(self._clock.now_ms, slices)
-            if not is_system_group(row.group) and not is_system_topic(row.topic)
-        ]
-        readers = [(row.group, row.topic, self._unread(row)) for row in rows]
+        rows = await self._unread.read(slices, _is_of_users)
+        readers = [(row.group, row.topic, self._all_unread(row)) for row in rows]
         delayed = sum(each.messages for each in await self._waiting())
         dead_letters = await self._dead_letters(slices)
         transactions = self._transactions
@@ -86,19 +81,13 @@ class RemainingReading:
             delayed=delayed,
             open_transactions=sum(transactions.pending.by_topic.values()),
             set_aside=len(transactions.aside),
-            in_flight=sum(row.inflight or 0 for row in rows),
+            in_flight=sum(row.in_flight or 0 for row in rows),
             dead_letters=dead_letters,
         )
 
-    def _unread(self, row: GroupLag) -> int:
+    def _all_unread(self, row: GroupUnread) -> int:
         """A group that has members and never committed may want everything."""
-        return self._stored(row.topic) if row.lag is None else row.lag
-
-    def _stored(self, topic: str) -> int:
-        config = self._topics.get(topic)
-        queues = 0 if config is None else max(config.read_queue_count, config.write_queue_count)
-        bounds = (self._store.queues.bounds(topic, queue_id) for queue_id in range(queues))
-        return sum(each.max_offset - each.min_offset for each in bounds)
+        return self._unread.stored(row.topic) if row.count is None else row.count
 
     async def _dead_letters(self, slices: Slices) -> int:
         found = 0
@@ -112,6 +101,10 @@ class RemainingReading:
         return found
 
 
+def _is_of_users(group: str, topic: str) -> bool:
+    return not is_system_group(group) and not is_system_topic(topic)
+
+
 def remaining_reading(parts: Wiring) -> RemainingReading:
     """Over a broker's parts."""
     return RemainingReading(
@@ -121,6 +114,6 @@ def remaining_reading(parts: Wiring) -> RemainingReading:
         parts.guard,
         parts.clock,
         parts.transactions,
-        lag_reading(parts, StoreTimes(parts.store, parts.reads)),
+        unread_counts(parts),
         parts.delays.counts.by_topic,
     )

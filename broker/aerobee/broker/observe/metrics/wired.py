@@ -9,21 +9,19 @@ from aerobee.broker.observe.metrics.figures import BrokerFigures
 from aerobee.broker.observe.metrics.lag import LagReading
 from aerobee.broker.observe.metrics.store_times import StoreTimes
 from aerobee.broker.observe.metrics.transactions import TransactionFigures
+from aerobee.broker.reading.unread import Readers, UnreadCounts
 
 if TYPE_CHECKING:
     from aerobee.broker.wiring import Wiring
 
 
-def lag_reading(wiring: Wiring, times: StoreTimes) -> LagReading:
+def unread_counts(wiring: Wiring) -> UnreadCounts:
     """For all groups."""
-    folder = wiring.folder
-    return LagReading(
-        wiring.store,
-        folder.topics,
-        folder.offsets,
-        wiring.coordinator,
+    folder, coordinator = wiring.folder, wiring.coordinator
+    return UnreadCounts(
+        Readers(wiring.store, folder.topics, folder.offsets, coordinator.members),
+        coordinator.ownership.leases,
         wiring.pull_service.sessions,
-        times,
         wiring.popping.queue,
     )
 
@@ -52,7 +50,7 @@ def make_figures(wiring: Wiring) -> BrokerFigures:
         quotas=wiring.access.quotas,
         loop_delay=wiring.loop_delay,
         times=times,
-        lag=lag_reading(wiring, times),
+        lag=LagReading(unread_counts(wiring), times),
         delays=DelayFigures(
             wiring.delays,
             wiring.clock,
