@@ -277,7 +277,7 @@ class Wiring:
             config.broker_name,
             self.replica.own,
             self.replica.state.instance,
-            connector(config.grpc.engine, self.access.credentials, self.tls.dialled),
+            connector(self.access.credentials, self.tls.dialled),
             self.store,
             self.reads,
             SlaveSide(

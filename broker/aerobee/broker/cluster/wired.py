@@ -30,10 +30,11 @@ def access_of(config: BrokerConfig, recorder: Recorder, clock: Clock) -> NodeAcc
 
 
 def make_channels(parts: Wiring) -> Channels:
-    engine, credentials = parts.config.grpc.engine, parts.access.credentials
-    tls, memory = parts.tls.dialled, parts.memory.channels
     return Channels(
-        chance=parts.chance, engine=engine, credentials=credentials, tls=tls, memory=memory
+        chance=parts.chance,
+        credentials=parts.access.credentials,
+        tls=parts.tls.dialled,
+        memory=parts.memory.channels,
     )
 
 
@@ -96,7 +97,6 @@ def make_registration(parts: Wiring) -> Registration | None:
         on_sending=parts.roles.heartbeat_sent,
         on_incomplete=parts.manager.count_as_another_log,
         due=parts.heartbeat_due,
-        engine=config.grpc.engine,
         credentials=parts.access.credentials,
         tls=parts.tls.dialled,
     )
