@@ -95,7 +95,7 @@ SECURITY: Final = (
     Mutant(
         name="operators-act-as-brokers",
         breaks="a command with the cluster secret deposes a master, or acknowledges for a slave",
-        at="gate.py::MethodGate._check_who",
+        at="rights.py::check_who",
         old="who is Who.BROKERS and role != BROKER",
         new='who is Who.BROKERS and role not in (BROKER, "operator")',
         tests=("tests/access/test_doors.py::test_nodes_doors_are_shut_for",),
@@ -103,7 +103,7 @@ SECURITY: Final = (
     Mutant(
         name="users-hear-rings",
         breaks="a user learns when messages of others' groups come",
-        at="gate.py::MethodGate._check_who",
+        at="rights.py::check_who",
         old="who is Who.NODES and role not in (BROKER, NAMESERVER)",
         new='who is Who.NODES and role not in (BROKER, NAMESERVER, OPERATOR, "")',
         tests=("tests/access/test_doors.py::test_nodes_doors_are_shut_for",),
@@ -130,7 +130,7 @@ SECURITY: Final = (
     Mutant(
         name="brokers-speak-for-others",
         breaks="one broker registers, replicates and alters the in-sync set as another",
-        at="gate.py::Visit._check_speaker",
+        at="rights.py::Rights._check_speaker",
         old="said is not None and said != self._caller.node",
         new="said is not None and self._caller.node is None",
         tests=("tests/access/test_node_identity.py::test_no_broker_speaks_for_another",),
@@ -183,8 +183,8 @@ SECURITY: Final = (
         name="users-are-who-they-say",
         breaks="a user speaks for another by saying that its call was passed on",
         at="running.py::user_of_call",
-        old='judge.user_name or str(metadata.get(FORWARDED_USER_KEY, ""))',
-        new='str(metadata.get(FORWARDED_USER_KEY, "")) or judge.user_name',
+        old='rights.user_name or str(metadata.get(FORWARDED_USER_KEY, ""))',
+        new='str(metadata.get(FORWARDED_USER_KEY, "")) or rights.user_name',
         tests=(
             "tests/broker/edge/test_client_identity.py"
             "::test_a_user_that_says_it_is_passed_on_for_another_is_itself",
@@ -218,7 +218,7 @@ SECURITY: Final = (
         name="lists-show-denied-topics",
         breaks="a user finds what a policy denies it in lists of everything",
         at="running.py::sight.sees",
-        old="is_seen = found[name] = not judge.hides(need_of(name))",
+        old="is_seen = found[name] = not rights.hides(need_of(name))",
         new="is_seen = found[name] = True",
         tests=(
             "tests/access/test_denied_topics.py"
