@@ -99,7 +99,7 @@ SECURITY: Final = (
         file="access/aerobee/access/rights.py",
         old="    if who is Who.BROKERS and role != BROKER:\n",
         new='    if who is Who.BROKERS and role not in (BROKER, "operator"):\n',
-        tests=("tests/access/test_doors.py::test_nodes_doors_are_shut_for",),
+        tests=("tests/access/test_gate.py::test_no_user_is_a_node_and_no_node_another",),
     ),
     Mutant(
         name="users-hear-rings",
