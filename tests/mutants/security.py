@@ -98,7 +98,7 @@ SECURITY: Final = (
         at="rights.py::check_who",
         old="who is Who.BROKERS and role != BROKER",
         new='who is Who.BROKERS and role not in (BROKER, "operator")',
-        tests=("tests/access/test_doors.py::test_nodes_doors_are_shut_for",),
+        tests=("tests/access/test_gate.py::test_no_user_is_a_node_and_no_node_another",),
     ),
     Mutant(
         name="users-hear-rings",
