@@ -94,9 +94,20 @@ CLIENTS: Final = (
         old="        except StoreFailed as error:\n"
         "            self._on_store_failed(error)\n"
         "            raise\n"
-        "        # What",
-        new="        except StoreFailed:\n            raise\n        # What",
+        "        publishing",
+        new="        except StoreFailed:\n            raise\n        publishing",
         tests=("tests/broker/sending/test_own_writes.py::test_a_failed_store_ends_the_broker",),
+    ),
+    Mutant(
+        name="nothing-is-published-after-an-error",
+        breaks="what a turn appended before it failed waits for the next message",
+        file="broker/aerobee/broker/sending/append.py",
+        old="        if self.is_due and not self.depth:\n",
+        new="        if self.is_due and not self.depth and error is None:\n",
+        tests=(
+            "tests/broker/sending/test_own_writes.py"
+            "::test_what_was_appended_before_an_error_is_published",
+        ),
     ),
     Mutant(
         name="counted-before-it-is-safe",
