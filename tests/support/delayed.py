@@ -131,9 +131,9 @@ async def until_delivered(
 
 def is_settled(wiring: Wiring) -> bool:
     """Whether everything due by now was delivered, and the journal has confirmed it."""
-    delays = wiring.delays
-    term, planner = delays.mover.term, delays.mover._planner
-    if term is None or planner is None or not delays.mover.is_ready or delays.mover._due.is_set():
+    delays, mover = wiring.delays, wiring.delays.mover
+    term, planner = mover.term, mover._planner
+    if term is None or planner is None or not mover.is_ready or mover._worker.is_woken:
         return False
     wake_ms = planner.wake_ms(term.progress)
     return (

@@ -153,16 +153,31 @@ class SimulatedPopping(Popping):
         return False
 
 
-class _Parts:
-    """The rest of a broker, as `Popping` needs it."""
+class BrokerParts:
+    """Of the rest of a broker, what POP and transactions both need."""
 
     def __init__(self, broker: Broker, waiting: Waiting) -> None:
         self._broker = broker
         self._waiting = waiting
+        self.clock = waiting.clock
+
+    def check_may_act(self) -> None:
+        master = self._broker.master
+        if master is None or not master.acts:
+            raise NotMaster("this replica may not act as master now")
+
+    def check_enough(self) -> None:
+        """The broker's own records need no more replicas than others."""
+
+
+class _Parts(BrokerParts):
+    """The rest of a broker, as `Popping` needs it."""
+
+    def __init__(self, broker: Broker, waiting: Waiting) -> None:
+        super().__init__(broker, waiting)
         some: Any = self
         offset_journal: Any = OffsetJournal(broker, waiting)
         coordinator: Any = QueueCoordinator(broker)
-        self.clock = waiting.clock
         self.folder = SimpleNamespace(pops=open_state(broker, waiting))
         self.config = SimpleNamespace(
             store=SimpleNamespace(segment_bytes=_IMAGE_INTERVAL_BYTES),
@@ -218,16 +233,6 @@ class _Parts:
         )
         self.clients: ClientTable = ClientTable(self.clock, rules=RULES)
         self.rocketmq = SimpleNamespace(clients=self.clients)
-
-    # ------------------------------------------------------------------------------ authority
-
-    def check_may_act(self) -> None:
-        master = self._broker.master
-        if master is None or not master.acts:
-            raise NotMaster("this replica may not act as master now")
-
-    def check_enough(self) -> None:
-        """The journal's records need no more replicas than others."""
 
     def check_reads(self) -> None:
         if self._broker.readable_end is None:

@@ -23,7 +23,7 @@ from aerobee.broker.transactions.known import KnownHalves, opened_halves
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.broker.transactions.questions import Question
 from aerobee.broker.transactions.wired import Transactions
-from aerobee.runtime.errors import NotMaster, NotWritable
+from aerobee.runtime.errors import NotWritable
 from aerobee.runtime.loop_turns import LoopTurns
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.statistics import Appended
@@ -35,7 +35,12 @@ from aerobee.store.format.properties import PropertyName, encode_properties
 from aerobee.store.format.record_encode import body_crc
 from aerobee.store.format.transaction_records import ASIDE_TOPIC, OP_TOPIC, Outcome, half_properties
 from tests.simulation.cluster.log import Record
-from tests.simulation.cluster.popping import OffsetJournal, QueueCoordinator, StoreQueues
+from tests.simulation.cluster.popping import (
+    BrokerParts,
+    OffsetJournal,
+    QueueCoordinator,
+    StoreQueues,
+)
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.broker import Broker
@@ -74,7 +79,7 @@ class SimulatedTransactions(Transactions):
 
     def start(self) -> None:
         """What `run` runs, one by one: a process that dies ends each of them where it is."""
-        for part in (self.follower.run(), self._lead(), self.checks.run()):
+        for part in (self.follower.run(), self._worker.run(), self.checks.run()):
             self._waiting.loop.start(part)
 
     def appended(self, record: Record) -> None:
@@ -112,16 +117,14 @@ class SimulatedTransactions(Transactions):
         return await self.ends.end(name, outcome, _END_TIMEOUT_MS, by_operator=by_operator)
 
 
-class _Parts:
+class _Parts(BrokerParts):
     """The rest of a broker, as `Transactions` needs it."""
 
     def __init__(self, broker: Broker, waiting: Waiting) -> None:
-        self._broker = broker
-        self._waiting = waiting
+        super().__init__(broker, waiting)
         some: Any = self
         journal: Any = OffsetJournal(broker, waiting)
         coordinator: Any = QueueCoordinator(broker)
-        self.clock = waiting.clock
         self.store = _Store(broker, waiting)
         self.store_host_ipv6 = False
         self.config: Any = _CONFIG
@@ -152,16 +155,6 @@ class _Parts:
             self.clock,
             queue_max=self.store.max_offset,
         )
-
-    # ------------------------------------------------------------------------------ authority
-
-    def check_may_act(self) -> None:
-        master = self._broker.master
-        if master is None or not master.acts:
-            raise NotMaster("this replica may not act as master now")
-
-    def check_enough(self) -> None:
-        """The simulation's clients check only who is master."""
 
     def check_reads(self) -> None:
         """There are no readers here."""
