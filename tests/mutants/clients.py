@@ -93,6 +93,17 @@ CLIENTS: Final = (
         tests=("tests/broker/sending/test_own_writes.py::test_a_failed_store_ends_the_broker",),
     ),
     Mutant(
+        name="nothing-is-published-after-an-error",
+        breaks="what a turn appended before it failed waits for the next message",
+        at="append.py::Publishing.__exit__",
+        old="self.is_due and not self.depth",
+        new="self.is_due and not self.depth and error is None",
+        tests=(
+            "tests/broker/sending/test_own_writes.py"
+            "::test_what_was_appended_before_an_error_is_published",
+        ),
+    ),
+    Mutant(
         name="counted-before-it-is-safe",
         breaks="the audit misses messages that nobody was promised",
         at="acknowledged.py::AcknowledgedBatches.reached",

@@ -16,7 +16,6 @@ from aerobee.access.running import sends_now
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.languages import Traits, language_of, traits_of
 from aerobee.rocketmq_api.clients.settings import (
-    GroupRules,
     answered,
     registration_of,
     settings_command,
@@ -25,6 +24,7 @@ from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.receiving.filters import prepared
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_topic
+from aerobee.rocketmq_api.rules.group_rules import GroupRules
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.ports import Groups
