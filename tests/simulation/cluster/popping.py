@@ -252,7 +252,8 @@ class _Parts(BrokerParts):
         """A record of the journal."""
         return self._waiting.store(topic, queue_id, body)
 
-    async def write(self, path: str, data: bytes) -> None:
+    async def write_encoded(self, path: str, encode: Callable[[], bytes]) -> None:
+        data = await asyncio.to_thread(encode)
         if self._waiting.chance.random() < self._broker.world.full_share:
             raise NotWritable("the disk is full")
         self._broker.folder.pop_file = data
