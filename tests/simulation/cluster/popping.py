@@ -253,9 +253,10 @@ class _Parts(BrokerParts):
         return self._waiting.store(topic, queue_id, body)
 
     async def write_encoded(self, path: str, encode: Callable[[], bytes]) -> None:
+        data = await asyncio.to_thread(encode)
         if self._waiting.chance.random() < self._broker.world.full_share:
             raise NotWritable("the disk is full")
-        self._broker.folder.pop_file = encode()
+        self._broker.folder.pop_file = data
 
     def report(self, error: StoreFailed) -> None:
         raise error
