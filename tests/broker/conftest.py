@@ -14,7 +14,8 @@ import pytest
 
 from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig, SessionConfig
-from aerobee.broker.wiring import Mount, Wiring
+from aerobee.broker.features import Feature, Kind
+from aerobee.broker.wiring import FEATURES, Wiring
 from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.supervise import Lifecycle
@@ -29,19 +30,6 @@ from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
 MIB = 1024 * 1024
-
-
-class Unserved:
-    """An edge that nobody reaches."""
-
-    async def start(self) -> int:
-        return 0
-
-    async def set_serving(self, serving: bool) -> None: ...
-
-    def end_pulls(self) -> None: ...
-
-    async def stop(self, grace_s: float) -> None: ...
 
 
 @dataclass
@@ -134,7 +122,7 @@ async def running_broker(
     *,
     topics: dict[str, Any] | None = None,
     disk: Disk | None = None,
-    mounts: Sequence[Mount] = (),
+    features: Sequence[Kind[Wiring]] = (),
     clock: Clock | None = None,
     **changes: Any,
 ) -> AsyncIterator[RunningBroker]:
@@ -159,9 +147,9 @@ async def running_broker(
     )
     wired: list[Wiring] = []
 
-    def watch(wiring: Wiring) -> Unserved:
-        wired.append(wiring)
-        return Unserved()
+    class Watched(Feature):
+        def __init__(self, parts: Wiring, opened: None) -> None:
+            wired.append(parts)
 
     lifecycle = Lifecycle()
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -173,7 +161,7 @@ async def running_broker(
             chance=system_random(),
             disk=disk,
             on_listening=port.set_result,
-            mounts=(*mounts, watch),
+            features=(*FEATURES, *features, Watched),
         )
     )
     await asyncio.wait((task, port), return_when=asyncio.FIRST_COMPLETED)

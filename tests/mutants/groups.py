@@ -203,7 +203,7 @@ GROUPS: Final = (
     Mutant(
         name="changed-table-believed",
         breaks="a group begins again because something else took it out of the table of offsets",
-        file="broker/aerobee/broker/opening.py",
+        file="broker/aerobee/broker/offsets/opening.py",
         old="if not offsets.is_as_written:",
         new="if False:",
         tests=(

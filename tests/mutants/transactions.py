@@ -34,7 +34,7 @@ TRANSACTIONS: Final = (
     Mutant(
         name="not-left-if-cut-off",
         breaks="after a hand-over that was called off nobody is asked about open transactions",
-        file="broker/aerobee/broker/transactions/wired.py",
+        file="broker/aerobee/broker/transactions/feature.py",
         old="        finally:\n            if self._term.stretch is stretch:",
         new="        else:\n            if self._term.stretch is stretch:",
         tests=(f"{_TESTS}/test_checks.py::test_a_hand_over_that_is_called_off_goes_on_asking",),
@@ -42,7 +42,7 @@ TRANSACTIONS: Final = (
     Mutant(
         name="leftovers-not-waited-for",
         breaks="after a crash an operator may end again what was half set aside",
-        file="broker/aerobee/broker/transactions/wired.py",
+        file="broker/aerobee/broker/transactions/feature.py",
         old="if self.ends.drop_leftovers() or was_missing:",
         new="if (self.ends.drop_leftovers() and False) or was_missing:",
         tests=(
@@ -53,7 +53,7 @@ TRANSACTIONS: Final = (
     Mutant(
         name="finished-after-it-left",
         breaks="a master that hands over writes on in a term that it has left",
-        file="broker/aerobee/broker/transactions/wired.py",
+        file="broker/aerobee/broker/transactions/feature.py",
         old="            self._term.check(stretch)\n            is_stored =",
         new="            is_stored =",
         tests=(

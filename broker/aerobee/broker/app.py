@@ -22,16 +22,18 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 
+from aerobee.access.node import NodeAccess
 from aerobee.access.recording import recording
-from aerobee.broker.cluster.wired import access_of, node_name
+from aerobee.broker.cluster.cluster_link import node_name
 from aerobee.broker.config import BrokerConfig
+from aerobee.broker.features import Kind
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import NODE_TYPE
 from aerobee.broker.opened import Opened
 from aerobee.broker.opening import change_log, close_replicated, open_replicated
 from aerobee.broker.replication.role_manager import Reopening
 from aerobee.broker.run import Run
-from aerobee.broker.wiring import Mount, Wiring
+from aerobee.broker.wiring import FEATURES, Wiring
 from aerobee.rpc.memory_budget import BROKER_MEMORY, MemoryBudget
 from aerobee.rpc.node_ports import serve_node_ports
 from aerobee.rpc.peer_limits import PeerLimits
@@ -89,13 +91,13 @@ async def serve_broker(
     disk: Disk | None = None,
     on_listening: Callable[[int], None] | None = None,
     on_opened: Callable[[], None] = lambda: None,
-    mounts: Sequence[Mount] = (),
+    features: Sequence[Kind[Wiring]] = FEATURES,
     workers: Workers | None = None,
 ) -> None:
     """Serve until `lifecycle.stop`; `on_listening` gets the port once clients are served.
 
     A replica may have to reopen its folder, as a new instance on the same port; `on_opened` is
-    called each time. `mounts` add protocols beside our own.
+    called each time. `features`: what the broker has, in order of dependence.
 
     For tests, `disk` replaces the file system below `config.store_root`, and `workers` the threads
     that wait for it.
@@ -123,7 +125,7 @@ async def serve_broker(
             workers.pool("files", FILE_THREADS) as files,
         ):
             store_config = replace(config.store, store_host=store_host)
-            folder = _Folder(disk, store_config, files, clock, chance, health)
+            folder = _Folder(disk, store_config, features, files, clock, chance, health)
 
             def wire(config: BrokerConfig, opened: Opened) -> Run:
                 return Wiring(
@@ -139,8 +141,10 @@ async def serve_broker(
                     memory=memory,
                     store_host=store_host,
                     tls=tls,
-                    access=access_of(config, recorder, clock),
-                    mounts=mounts,
+                    access=NodeAccess(
+                        config.access, node_name(config), clock=clock, recorder=recorder
+                    ),
+                    features=features,
                 ).run
 
             await _serve_again_and_again(config, folder, wire, lifecycle, on_listening, on_opened)
@@ -180,6 +184,7 @@ class _Folder:
         self,
         disk: Disk,
         store_config: StoreConfig,
+        features: Sequence[Kind[Wiring]],
         pool: Executor,
         clock: Clock,
         chance: random.Random,
@@ -187,6 +192,7 @@ class _Folder:
     ) -> None:
         self._disk = disk
         self._store_config = store_config
+        self._features = features
         self._pool = pool
         self._clock = clock
         self._chance = chance
@@ -203,6 +209,7 @@ class _Folder:
             self._disk,
             self._clock,
             self._chance,
+            self._features,
             self._health.advanced,
         )
 
@@ -221,6 +228,7 @@ class _Folder:
             self._store_config,
             reopening.change,
             self._chance,
+            self._features,
             self._health.advanced,
         )
 

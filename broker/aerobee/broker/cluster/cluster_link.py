@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from aerobee.access.book import AccessBook
+from aerobee.access.nodes import NodeName
 from aerobee.access.table import Record, Records
 from aerobee.broker.cluster.closing import Closing
 from aerobee.broker.cluster.own_address import OwnAddress
@@ -19,11 +20,13 @@ from aerobee.broker.replication.replica_folder import OpenedReplica
 from aerobee.broker.replication.replica_set import NO_MASTER, ReplicaSetView
 from aerobee.broker.replication.report import ReplicationReport
 from aerobee.broker.replication.roles import Roles
+from aerobee.broker.replication.slow_loop import SlowLoop
 from aerobee.domain.broker_condition import BrokerCondition
 from aerobee.runtime.errors import NotWritable
 from aerobee.runtime.log import log_event
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.tables.config_tables import TOPICS_PATH, TopicTable
+from aerobee.store.flush.disk_watch import DiskWatch
 from aerobee.store.flush.table_files import TableFiles
 from aerobee.v1 import common_pb2, nameserver_pb2
 
@@ -43,6 +46,18 @@ def identity_of(config: BrokerConfig, *, instance: str) -> common_pb2.BrokerIden
         broker_id=config.broker_id,
         instance=instance,
     )
+
+
+def node_name(config: BrokerConfig) -> NodeName:
+    """Who it is in certificates and signatures, in every run of its process."""
+    return NodeName.broker(config.cluster, config.broker_name, config.broker_id)
+
+
+def condition_of(watch: DiskWatch, slow_loop: SlowLoop) -> BrokerCondition:
+    """What keeps this broker from working."""
+    if watch.is_hung:
+        return BrokerCondition.DISK_HUNG
+    return BrokerCondition.SLOW if slow_loop.is_slow else BrokerCondition.WELL
 
 
 class ClusterLink:

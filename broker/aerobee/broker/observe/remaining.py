@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from aerobee.broker.delayed.counts import WaitingCount
+from aerobee.broker.delayed.feature import Delays
 from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
-from aerobee.broker.observe.metrics.store_times import StoreTimes
-from aerobee.broker.observe.metrics.wired import lag_reading
+from aerobee.broker.opened import OpenedFolder
 from aerobee.broker.retries.dead_letters import SETTLED_BY
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.transactions.wired import Transactions
+from aerobee.broker.transactions.feature import Transactions
 from aerobee.domain.names import DEAD_LETTER_PREFIX, is_system_group, is_system_topic
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy
 from aerobee.runtime.metrics.slices import Slices
 from aerobee.store.engine.message_store import MessageStore
-from aerobee.store.engine.tables.config_tables import TopicTable
-from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
-
-if TYPE_CHECKING:
-    from aerobee.broker.wiring import Wiring
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,45 +34,42 @@ class Remaining:
     """Dead letters that were neither resent nor dropped."""
 
 
+class Parts(Protocol):
+    """What the reading needs of the broker."""
+
+    store: MessageStore
+    folder: OpenedFolder
+    guard: Guard
+    clock: Clock
+    transactions: Transactions
+    delays: Delays
+    lag: LagReading
+
+
 class RemainingReading:
     """The reading of one master."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: TopicTable,
-        offsets: ConsumerOffsetTable,
-        guard: Guard,
-        clock: Clock,
-        transactions: Transactions,
-        lag: LagReading,
-        waiting: Callable[[], Awaitable[list[WaitingCount]]],
-    ) -> None:
-        """`waiting`: counts messages that wait for their time."""
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
-        self._guard = guard
-        self._clock = clock
-        self._transactions = transactions
-        self._lag = lag
-        self._waiting = waiting
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._store = parts.store
+        self._topics = parts.folder.topics
+        self._offsets = parts.folder.offsets
 
     async def read(self) -> Remaining:
         """Raises NotMaster, AerobeeError: what remains cannot be determined now."""
-        self._guard.check_acting()
-        slices = Slices(self._clock)
+        self._parts.guard.check_acting()
+        slices = Slices(self._parts.clock)
         rows = [
             row
-            for row in await self._lag.read(self._clock.now_ms, slices)
+            for row in await self._parts.lag.read(self._parts.clock.now_ms, slices)
             if not is_system_group(row.group) and not is_system_topic(row.topic)
         ]
         readers = [(row.group, row.topic, self._unread(row)) for row in rows]
-        delayed = sum(each.messages for each in await self._waiting())
+        delayed = sum(each.messages for each in await self._parts.delays.counts.by_topic())
         dead_letters = await self._dead_letters(slices)
-        transactions = self._transactions
+        transactions = self._parts.transactions
         # Everything must have been read under one term, or it is worthless.
-        self._guard.check_acting()
+        self._parts.guard.check_acting()
         if not transactions.ends.is_ready:
             raise Busy("this broker has just become master: ask again in a moment")
         return Remaining(
@@ -110,17 +101,3 @@ class RemainingReading:
             found += max(0, bounds.max_offset - first) - settled
             await slices.breathe()
         return found
-
-
-def remaining_reading(parts: Wiring) -> RemainingReading:
-    """Over a broker's parts."""
-    return RemainingReading(
-        parts.store,
-        parts.folder.topics,
-        parts.folder.offsets,
-        parts.guard,
-        parts.clock,
-        parts.transactions,
-        lag_reading(parts, StoreTimes(parts.store, parts.reads)),
-        parts.delays.counts.by_topic,
-    )
