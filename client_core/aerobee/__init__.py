@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from aerobee import errors as errors
     from aerobee.access.credentials import Credentials as Credentials
     from aerobee.access.credentials import user_credentials as user_credentials
-    from aerobee.client_core.admin import GroupQueueState as GroupQueueState
     from aerobee.client_core.admin_access import AccessAnswer as AccessAnswer
     from aerobee.client_core.admin_access import NewSecret as NewSecret
     from aerobee.client_core.admin_access import Policy as Policy
@@ -35,7 +34,9 @@ if TYPE_CHECKING:
     from aerobee.client_core.admin_cluster import BrokerGroup as BrokerGroup
     from aerobee.client_core.admin_cluster import ClusterState as ClusterState
     from aerobee.client_core.admin_groups import BackOff as BackOff
+    from aerobee.client_core.admin_groups import DeletedGroup as DeletedGroup
     from aerobee.client_core.admin_groups import Group as Group
+    from aerobee.client_core.admin_groups import GroupQueueState as GroupQueueState
     from aerobee.client_core.admin_groups import GroupRetry as GroupRetry
     from aerobee.client_core.admin_groups import InOrderRetry as InOrderRetry
     from aerobee.client_core.admin_groups import Member as Member
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from aerobee.client_core.dead_letters import FoundLetters as FoundLetters
     from aerobee.client_core.dead_letters import Letter as Letter
     from aerobee.client_core.dead_letters import LetterFilter as LetterFilter
-    from aerobee.client_core.deletions import DeletedGroup as DeletedGroup
     from aerobee.client_core.master_search import AnswerDict as AnswerDict
     from aerobee.client_core.master_search import AnswerList as AnswerList
     from aerobee.client_core.message import Message as Message
@@ -127,17 +127,17 @@ _NAMES = {
     ),
     "aerobee.client_core.admin_groups": (
         "BackOff",
+        "DeletedGroup",
         "Group",
+        "GroupQueueState",
         "GroupRetry",
         "InOrderRetry",
         "Member",
     ),
-    "aerobee.client_core.admin": ("GroupQueueState",),
     "aerobee.client_core.admin_access": ("AccessAnswer", "NewSecret", "Policy", "Quota", "User"),
     "aerobee.client_core.admin_cluster": ("Broker", "BrokerGroup", "ClusterState"),
     "aerobee.client_core.broker_groups": ("BrokerGroupState", "Remaining", "UnreadBy"),
     "aerobee.client_core.dead_letters": ("FoundLetters", "Letter", "LetterFilter"),
-    "aerobee.client_core.deletions": ("DeletedGroup",),
     "aerobee.client_core.master_search": ("AnswerDict", "AnswerList"),
     "aerobee.client_core.messages": ("FoundMessages", "QueueMessages"),
     "aerobee.client_core.offsets": ("QueueBounds",),

@@ -7,8 +7,7 @@ from typing import Any, cast
 from aerobee import AdminClient
 from aerobee.cli import cluster_picture
 from aerobee.cli.cluster_picture import HEADERS, Replica
-from aerobee.client_core import Admin
-from aerobee.client_core.admin_brokers import BrokerAdmin
+from aerobee.client_core.admin_brokers import BrokerStatistics, broker_statistics
 from aerobee.client_core.admin_cluster import broker_group, cluster_state
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2
@@ -20,12 +19,12 @@ class KnownStats:
 
     def __init__(self, stats: dict[str, broker_pb2.BrokerStats]) -> None:
         self._stats = stats
-        self.brokers = BrokerAdmin(cast("Admin", self))
+        self.brokers = self
 
-    async def broker_stats(self, address: str) -> broker_pb2.BrokerStats:
+    async def statistics(self, address: str) -> BrokerStatistics:
         if address not in self._stats:
             raise errors.Unreachable(f"nobody listens at {address}")
-        return self._stats[address]
+        return broker_statistics(self._stats[address])
 
 
 def group(**changes: Any) -> pb.GroupRecord:

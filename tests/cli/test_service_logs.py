@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.client_core import Admin
+from aerobee.client_core import BrokerAdmin
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.runtime.call_context import request_scope
@@ -128,9 +128,9 @@ async def test_no_line_of_any_service_holds_what_a_message_holds(
 async def test_one_id_joins_what_all_services_log_of_a_request(cluster: dict[str, Any]) -> None:
     async with ClusterConnection(cluster["nameserver"]) as connection:
         with request_scope("ticket-4711"):
-            admin = Admin(connection)
+            brokers = BrokerAdmin(connection)
             with contextlib.suppress(AerobeeError):
-                await admin.hand_over(cluster["brokers"][0]["name"], timeout_ms=1_000)
+                await brokers.hand_over(cluster["brokers"][0]["name"], timeout=1.0)
     by_service = {
         log.stem: [line for line in lines_of(log) if line.get("request_id") == "ticket-4711"]
         for log in cluster["logs"].glob("*.log")

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.client_core import Admin, ClusterConnection, MessageQueue, Offsets, Topics
+from aerobee.client_core import (
+    BrokerAdmin,
+    ClusterConnection,
+    GroupAdmin,
+    MessageQueue,
+    Offsets,
+    TopicAdmin,
+)
+from aerobee.client_core.master_search import Masters
 from aerobee.cluster_view.methods import SEND
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2
@@ -52,15 +60,15 @@ async def test_bounds_and_times_of_queues(served: ClusterConnection) -> None:
 
 async def test_offsets_of_a_group_are_set_and_described(served: ClusterConnection) -> None:
     offsets = Offsets(served)
-    admin = Admin(served)
+    groups = GroupAdmin(served)
     await store(served, QUEUES[0], 5)
     with pytest.raises(errors.GroupNotFound, match="billing"):
-        await admin.describe_group("billing")
+        await groups.describe("billing")
     assert await offsets.committed("billing", QUEUES) == dict.fromkeys(QUEUES)
     await offsets.reset("billing", {QUEUES[0]: 2})
     assert await offsets.committed("billing", QUEUES) == {QUEUES[0]: 2, QUEUES[1]: None}
-    assert await admin.list_groups() == ["billing"]
-    group = await admin.describe_group("billing")
+    assert await groups.list() == ["billing"]
+    group = await groups.describe("billing")
     assert group.lag == 3
     assert group.members == ()
     (state,) = [state for state in group.queues if state.queue == QUEUES[0]]
@@ -72,30 +80,31 @@ async def test_offsets_of_a_group_are_set_and_described(served: ClusterConnectio
 async def test_brokers_that_are_down_are_left_out(
     nameserver: FakeNameserver, served: ClusterConnection
 ) -> None:
-    admin = Admin(served)
+    groups = GroupAdmin(served)
     await Offsets(served).reset("billing", {QUEUES[0]: 0})
     nameserver.brokers["broker-b"] = type(nameserver.brokers["broker-a"])("127.0.0.1:1")  # type: ignore[call-arg]
-    assert await admin.list_groups() == ["billing"]
-    assert (await admin.describe_group("billing")).group == "billing"
-    assert [master.broker_name for master in await admin.masters()] == ["broker-a", "broker-b"]
-    stats = await admin.broker_stats((await admin.masters())[0].address)
-    assert stats.identity.broker_name == "broker-a"
+    assert await groups.list() == ["billing"]
+    assert (await groups.describe("billing")).name == "billing"
+    masters = await Masters(served).all()
+    assert [master.broker_name for master in masters] == ["broker-a", "broker-b"]
+    stats = await BrokerAdmin(served).statistics(masters[0].address)
+    assert stats.everything["identity"]["brokerName"] == "broker-a"
 
 
 async def test_topics_are_created_changed_listed_and_deleted(
     connection: ClusterConnection,
 ) -> None:
-    topics = Topics(connection)
-    created = await topics.create("fresh", queues=3, perm=6)
-    assert dict(created.queues_by_broker) == {"broker-a": 3}
+    topics = TopicAdmin(connection)
+    created = await topics.create("fresh", queues=3)
+    assert created.queues_by_broker == {"broker-a": 3}
     with pytest.raises(errors.TopicExists):
         await topics.create("fresh")
-    assert (await topics.update("fresh", perm=4)).perm == 4
+    assert (await topics.update("fresh", permission="r")).permission == "r"
     assert [topic.name for topic in await topics.list()] == ["fresh", "orders"]
     await topics.delete("fresh")
     with pytest.raises(errors.TopicNotFound):
         await topics.delete("fresh")
     with pytest.raises(errors.TopicNotFound):
-        await topics.update("fresh", perm=6)
+        await topics.update("fresh", permission="rw")
     with pytest.raises(errors.IllegalName):
         await topics.create("no/slash")

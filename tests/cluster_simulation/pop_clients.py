@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
-from aerobee.rocketmq_api.services.ports import Received, Wanted
+from aerobee.rocketmq_api.services.ports import PollRequest, Received
 from aerobee.runtime.errors import AerobeeError
 from aerobee.store.format.properties import PropertyName, encode_properties
 from tests.cluster_simulation.broker import Broker
@@ -68,7 +68,7 @@ class PopClient(Process):
         self._group = group
         self._name = place.name.replace(" ", "-")
         self._poll_number = 0
-        self._wanted: Wanted | None = None
+        self._wanted: PollRequest | None = None
         self._old: deque[ReceiptHandle] = deque(maxlen=OLD_HANDLES)
         self.is_calm = False
         """All faults are over: it now handles everything."""
@@ -89,9 +89,9 @@ class PopClient(Process):
         self._tell(_receive, self._poll_number, self._wanted, chance.random())
         world.kernel.after(ANSWERED_WITHIN_S, self, PopClient._poll, self._poll_number)
 
-    def _new_poll(self) -> Wanted:
+    def _new_poll(self) -> PollRequest:
         chance = self._world.waiting_chance
-        return Wanted(
+        return PollRequest(
             self._group,
             ERRANDS,
             self._name,
@@ -169,7 +169,7 @@ def _hear(
     call(broker, client, *words)
 
 
-def _receive(broker: Broker, client: Place, number: int, wanted: Wanted, draw: float) -> None:
+def _receive(broker: Broker, client: Place, number: int, wanted: PollRequest, draw: float) -> None:
     """`draw` < 0.1: the client is gone before it gets the answer."""
     waiting = broker.waiting
     assert waiting is not None
@@ -179,7 +179,7 @@ def _receive(broker: Broker, client: Place, number: int, wanted: Wanted, draw: f
 
 
 async def _received(
-    broker: Broker, client: Place, number: int, wanted: Wanted, *, has_gone: bool
+    broker: Broker, client: Place, number: int, wanted: PollRequest, *, has_gone: bool
 ) -> None:
     assert broker.waiting is not None
     popping = broker.waiting.popping

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.reading.message_lookup import KeyQuery
-from aerobee.broker.replication.duties import Stretch
+from aerobee.broker.replication.master_term import MasterTerm
+from aerobee.broker.replication.term_keeper import Stretch
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.halves import HALF_QUEUE
 from aerobee.broker.transactions.feature import Transactions
@@ -82,7 +83,7 @@ class SimulatedTransactions(Transactions):
         if isinstance(record.queue_id, tuple):
             self.follower.on_grown([record.queue_id])
 
-    async def _finish_newest(self, stretch: Stretch) -> bool:
+    async def _finish_newest(self, stretch: Stretch[MasterTerm]) -> bool:
         variant = self._broker.world.variant
         was_missing = variant.finishes_commits and await super()._finish_newest(stretch)
         return was_missing and variant.knows_what_it_finished

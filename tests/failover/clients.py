@@ -18,7 +18,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
-from aerobee.client_core import Admin, ClusterConnection
+from aerobee.client_core import ClusterConnection, GroupAdmin
+from aerobee.client_core.admin_groups import BackOff
 from aerobee.client_core.message import Message, ReceivedMessage
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import QUERY_OFFSETS
@@ -53,7 +54,7 @@ CAUGHT_UP_TIMEOUT_S = 40.0
 FAILING_GROUP = "refunds"
 FAILING_TAG = "fails"
 FAILING_QUEUE = 2
-BACK_OFF = broker_pb2.ExponentialBackOff(initial_ms=200, max_ms=1_000, multiplier=2)
+BACK_OFF = BackOff(initial_ms=200, max_ms=1_000)
 CONFIGURE_EVERY_S = 1.0
 LATER_QUEUE = 1
 DELAYS_MS = (200, 3_000)
@@ -282,12 +283,13 @@ class Clients:
 
     async def configure(self) -> None:
         """Again and again: a new master may not have heard how the group's messages come again."""
-        settings = broker_pb2.RetrySettings(retries_max=RETRIES_MAX, exponential=BACK_OFF)
         world = self._world
         async with ClusterConnection(world.nameserver_addresses, world.cluster) as connection:
             while not self._end:
                 with suppress(errors.AerobeeError):
-                    await Admin(connection).configure_group(FAILING_GROUP, settings)
+                    await GroupAdmin(connection).configure(
+                        FAILING_GROUP, retries_max=RETRIES_MAX, back_off=BACK_OFF
+                    )
                 await asyncio.sleep(CONFIGURE_EVERY_S)
 
     async def observe(self) -> None:

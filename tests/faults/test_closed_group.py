@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.client_core import BrokerGroups, ClusterConnection, Topics, errors
+from aerobee.client_core import BrokerGroups, ClusterConnection, TopicAdmin, errors
 from aerobee.consumer_client import (
     ConsumerConfig,
     Ordering,
@@ -135,7 +135,7 @@ async def test_a_group_is_emptied_and_removed_without_a_lost_message(up: Up) -> 
         assert shown["removable"]
         removed = await asyncio.to_thread(up.json, *remove)
         assert (removed["broker"], removed["state"]) == ("broker-b", "removed")
-        (topic,) = await Topics(connection).list()
+        (topic,) = await TopicAdmin(connection).list()
         assert dict(topic.queues_by_broker) == {"broker-a": 4}
         sent = load.sent.total()
         await until(lambda: load.sent.total() > sent + 100, "messages")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.client_core import Admin, ClusterConnection
+from aerobee.client_core import ClusterConnection, GroupAdmin
 from tests.faults.clusters import ClusterProcess
 from tests.faults.serving import Process
 from tests.faults.workers import GROUP, Worker
@@ -101,10 +101,10 @@ async def test_each_process_may_be_killed_under_load_and_what_was_acknowledged_i
     # What came beyond these was sent too, by somebody who did not live to hear of it or gave up.
     assert all(body.startswith("produce-") for body in load.delivered() - acknowledged)
     async with ClusterConnection(cluster.nameserver) as connection:
-        admin = Admin(connection)
+        groups = GroupAdmin(connection)
 
         async def committed_to_the_end() -> bool:
-            return (await admin.describe_group(GROUP)).lag == 0
+            return (await groups.describe(GROUP)).lag == 0
 
         await until(committed_to_the_end, "the group has committed everything")
     for worker in load.consumers[1:]:

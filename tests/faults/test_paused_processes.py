@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.client_core import Admin, ClusterConnection
+from aerobee.client_core import ClusterConnection, GroupAdmin
 from aerobee.v1 import common_pb2
 from tests.faults.clusters import ClusterProcess
 from tests.faults.serving import Client
@@ -96,7 +96,7 @@ class Group:
     async def leases(self) -> dict[GroupQueue, tuple[str, int]]:
         """Holder and epoch by queue."""
         async with ClusterConnection(self._cluster.nameserver) as connection:
-            state = await Admin(connection).describe_group(GROUP)
+            state = await GroupAdmin(connection).describe(GROUP)
         return {
             (each.queue.broker_name, each.queue.queue_id): (each.lease_holder, each.lease_epoch)
             for each in state.queues
@@ -105,7 +105,7 @@ class Group:
 
     async def committed(self) -> dict[GroupQueue, int]:
         async with ClusterConnection(self._cluster.nameserver) as connection:
-            state = await Admin(connection).describe_group(GROUP)
+            state = await GroupAdmin(connection).describe(GROUP)
         return {
             (each.queue.broker_name, each.queue.queue_id): each.committed_offset
             for each in state.queues
@@ -114,7 +114,7 @@ class Group:
 
     async def lag(self) -> int | None:
         async with ClusterConnection(self._cluster.nameserver) as connection:
-            return (await Admin(connection).describe_group(GROUP)).lag
+            return (await GroupAdmin(connection).describe(GROUP)).lag
 
 
 @pytest.mark.thorough

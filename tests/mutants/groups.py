@@ -178,14 +178,26 @@ GROUPS: Final = (
     Mutant(
         name="left-round-goes-on",
         breaks="a master that hands over redelivers on in a term that it has left",
-        file="broker/aerobee/broker/replication/duties.py",
-        old="if stretch is None or stretch is not self.stretch:",
-        new="if stretch is None:",
+        file="broker/aerobee/broker/replication/term_keeper.py",
+        old="stretch.is_over = True",
+        new="pass",
         tests=(
             "tests/broker/replication/test_left_terms.py"
             "::test_a_break_in_a_hand_over_loses_and_repeats_no_message_that_apache_handed_out",
             "tests/broker/replication/test_left_terms.py"
             "::test_a_break_in_a_hand_over_ends_each_transaction_once",
+        ),
+    ),
+    Mutant(
+        name="record-applied-twice",
+        breaks="a hand-over fails, or a state goes back, because a record was read while it was "
+        "confirmed",
+        file="broker/aerobee/broker/journal/journal.py",
+        old="return self._term is None and await self._follower.step()",
+        new="return await self._follower.step()",
+        tests=(
+            "tests/broker/journal/test_journal_terms.py"
+            "::test_any_order_of_terms_and_records_loses_nothing_of_a_journal",
         ),
     ),
     Mutant(

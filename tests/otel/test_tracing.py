@@ -33,13 +33,13 @@ from aerobee import (
     ReceivedMessage,
     StartFrom,
 )
-from aerobee.client_core import Admin, DeadLetters
+from aerobee.client_core import DeadLetters, GroupAdmin
+from aerobee.client_core.admin_groups import BackOff
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.otel import AerobeeInstrumentor, OpenTelemetry, context_of
 from aerobee.store.format.properties import encode_properties
 from aerobee.store.format.record import HostAddress, Record, encode_record
 from aerobee.testing.real_cluster import RealCluster
-from aerobee.v1 import broker_pb2
 from tests.support.otlp_collector import OtlpCollector, ToldSpan
 from tests.support.waiting import until
 
@@ -98,10 +98,9 @@ def one(spans: Sequence[ToldSpan]) -> ToldSpan:
 
 
 async def set_up_group(cluster: RealCluster, group: str, retries_max: int) -> None:
-    back_off = broker_pb2.ExponentialBackOff(initial_ms=100, max_ms=100, multiplier=2)
-    settings = broker_pb2.RetrySettings(retries_max=retries_max, exponential=back_off)
+    back_off = BackOff(initial_ms=100, max_ms=100)
     async with ClusterConnection(cluster.nameservers) as connection:
-        await Admin(connection).configure_group(group, settings)
+        await GroupAdmin(connection).configure(group, retries_max=retries_max, back_off=back_off)
 
 
 async def test_attempts_at_a_message_are_in_the_trace_of_its_sender(

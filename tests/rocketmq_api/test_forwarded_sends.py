@@ -12,6 +12,8 @@ from aerobee.cluster_view.route import Endpoint, TopicRoute
 from aerobee.rocketmq_api.codes import OK, status_of
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
+from aerobee.rocketmq_api.services.masters import Masters
+from aerobee.rocketmq_api.services.ports import OwnQueues
 from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.rocketmq_api.services.sends import Sends
 from aerobee.runtime.clock import SystemClock
@@ -63,13 +65,20 @@ class Peers:
         ]
         return service_pb2.SendMessageResponse(status=OK, entries=entries)
 
+    def open_stream(self, address: str, method: Any, **options: Any) -> Any:
+        raise AssertionError("a send is one call")
+
+    def open_server_stream(self, address: str, method: Any, request: Any, **options: Any) -> Any:
+        raise AssertionError("a send is one call")
+
 
 def caller(remaining_ms: int = 3_000, *, was_forwarded: bool = False) -> Caller:
     return Caller("id", "JAVA", "5.0.8", "", "ipv4:10.0.0.7:5", remaining_ms, was_forwarded)
 
 
 def sends(routes: Routes, peers: Peers) -> Sends:
-    return Sends(routes, None, peers, SystemClock(), SendLimits(), Questions())
+    masters: Masters[OwnQueues] = Masters(routes, peers)
+    return Sends(masters, SystemClock(), SendLimits(), Questions())
 
 
 @pytest.mark.parametrize("error", [NotMaster("b is"), Unreachable("gone")])

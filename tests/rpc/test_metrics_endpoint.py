@@ -155,6 +155,24 @@ async def test_a_page_that_took_long_answers_for_three_times_as_long() -> None:
     await endpoint.stop()
 
 
+async def test_pages_of_different_forms_share_one_rest() -> None:
+    clock = ManualClock()
+    rests_s: list[float] = []
+    endpoint = MetricsEndpoint(clock=clock, rest=rests_s.append)
+
+    async def source() -> Gathered:
+        clock.advance_ms(1_000)
+        return Gathered(LABELS, [one_gauge("it", "", 1)])
+
+    endpoint.show("one", source)
+    endpoint.start("127.0.0.1:0")
+    for accept in ("text/plain", "application/openmetrics-text", "text/plain"):
+        await asyncio.to_thread(endpoint.answer, accept)
+        clock.advance_ms(500)
+    assert rests_s == [2.5, 2.5]
+    await endpoint.stop()
+
+
 async def test_a_page_is_bounded_in_bytes_counts_what_it_leaves_out_and_keeps_the_first() -> None:
     large, small = gauge("large", "", "name", "topic"), gauge("small", "", "name")
     latencies = HistogramFamily("latency", "", ("name",))

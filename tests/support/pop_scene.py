@@ -24,7 +24,7 @@ from aerobee.broker.pop.requests import (
     Move,
     Poll,
     Read,
-    Wanted,
+    ToRead,
 )
 from aerobee.broker.pop.term import PopTerm
 from aerobee.runtime.clock import ManualClock
@@ -268,7 +268,7 @@ class PopScene:
             self._when(done, lambda end: self._answer(answer, end, has_left=leaves < self.leaves))
         return len(taken.deliveries)
 
-    def _read(self, wanted: Wanted) -> Read:
+    def _read(self, wanted: ToRead) -> Read:
         messages = self.messages()
         end = max(wanted.begin, min(len(messages), wanted.begin + max(0, wanted.room)))
         found = [*wanted.again, *range(wanted.begin, end)]

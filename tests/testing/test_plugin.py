@@ -28,7 +28,7 @@ from pathlib import Path
 import pytest
 from _pytest.assertion.rewrite import AssertionRewritingHook
 
-from aerobee.client_core import ClusterConnection, Topics
+from aerobee.client_core import ClusterConnection
 from aerobee.consumer_client import PullConsumer, StartFrom
 from aerobee.producer_client import BlockingProducer, Message, Producer
 

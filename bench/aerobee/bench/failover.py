@@ -23,7 +23,7 @@ from aerobee.bench.cluster import BenchCluster, running_cluster
 from aerobee.bench.measure import Latencies
 from aerobee.bench.replication_cluster import in_sync, master_of
 from aerobee.bench.report import Report, Row
-from aerobee.client_core import Admin, ClusterConnection, Message
+from aerobee.client_core import BrokerAdmin, ClusterConnection, Message
 from aerobee.consumer_client import PullConsumer, StartFrom
 from aerobee.producer_client import Producer, ProducerConfig
 from aerobee.runtime.errors import AerobeeError, NotMaster
@@ -188,7 +188,7 @@ async def _hand_over(cluster: BenchCluster) -> float:
     async with ClusterConnection(cluster.nameserver) as connection:
         while True:
             try:
-                return (await Admin(connection).hand_over(BROKER)).paused_ms / 1_000
+                return (await BrokerAdmin(connection).hand_over(BROKER)).paused_ms / 1_000
             except NotMaster:  # on a busy machine the master just lost its lease
                 await _settled(cluster)
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from aerobee.bench import suite
 from aerobee.bench.cluster import BenchCluster, broker_stats, running_cluster
 from aerobee.bench.report import Report, Row
-from aerobee.client_core import ClusterConnection, Topics
+from aerobee.client_core import ClusterConnection, TopicAdmin
 
 BROKERS = 3
 POLLS = 10_000
@@ -28,7 +28,7 @@ async def run_idle_polls(report: Report, load: suite.Load, say: suite.Say) -> No
     for topic, queues in (("of-one", 1), ("of-all", 2 * BROKERS)):
         async with running_cluster(brokers=BROKERS) as cluster:
             async with ClusterConnection(cluster.nameserver) as connection:
-                await Topics(connection).create(topic, queues=queues)
+                await TopicAdmin(connection).create(topic, queues=queues)
             await asyncio.sleep(WINDOW_S / 2)
             idle = await _used(cluster)
             say(f"{POLLS} polls come, topic {topic}")

@@ -17,7 +17,8 @@ from aerobee.bench.cluster import BenchCluster, running_cluster
 from aerobee.bench.measure import Latencies, Throughput
 from aerobee.bench.replication import run_stream
 from aerobee.bench.report import Report, Row
-from aerobee.client_core import Admin, ClusterConnection, Message
+from aerobee.client_core import ClusterConnection, Message
+from aerobee.client_core.master_search import Masters
 from aerobee.producer_client import Producer
 
 TURNS = 3
@@ -70,7 +71,7 @@ async def in_sync(cluster: BenchCluster) -> None:
         ClusterConnection(cluster.nameserver) as connection,
     ):
         while True:
-            groups = (await Admin(connection).describe_cluster()).groups
+            groups = (await Masters(connection).describe_cluster()).groups
             names = sum(len(group.in_sync) for group in groups if group.master_id >= 0)
             if names >= len(cluster.brokers):
                 return
@@ -80,7 +81,7 @@ async def in_sync(cluster: BenchCluster) -> None:
 async def master_of(cluster: BenchCluster) -> tuple[int, str]:
     """The id and the address of the first group's master. Raises RuntimeError: it has none."""
     async with ClusterConnection(cluster.nameserver) as connection:
-        for master in await Admin(connection).masters():
+        for master in (await Masters(connection).roll_call()).masters:
             return master.broker_id, master.address
     raise RuntimeError("the benchmark's broker group has no master")
 

@@ -13,8 +13,10 @@ from aerobee.runtime.lazy_names import load_name
 
 if TYPE_CHECKING:
     from aerobee.access.credentials import Credentials, user_credentials
-    from aerobee.client_core.access import Access
-    from aerobee.client_core.admin import Admin, GroupQueueState, GroupState
+    from aerobee.client_core.admin_access import PolicyAdmin, QuotaAdmin, UserAdmin
+    from aerobee.client_core.admin_brokers import BrokerAdmin
+    from aerobee.client_core.admin_groups import DeletedGroup, GroupAdmin, GroupQueueState
+    from aerobee.client_core.admin_topics import TopicAdmin
     from aerobee.client_core.audit import Audit
     from aerobee.client_core.broker_groups import (
         BrokerGroups,
@@ -24,12 +26,10 @@ if TYPE_CHECKING:
     )
     from aerobee.client_core.cluster import ClusterConnection
     from aerobee.client_core.dead_letters import DeadLetters, Letter, LetterFilter
-    from aerobee.client_core.deletions import DeletedGroup, Deletions
     from aerobee.client_core.message import Message, MessageId, ReceivedMessage
     from aerobee.client_core.messages import FoundMessages, Messages, QueueMessages
     from aerobee.client_core.offsets import Offsets, QueueBounds
     from aerobee.client_core.schedules import Schedules, WaitingMessage, WaitingMessages
-    from aerobee.client_core.topics import Topics
     from aerobee.client_core.transactions import (
         OpenTransaction,
         OpenTransactions,
@@ -46,21 +46,19 @@ if TYPE_CHECKING:
     from aerobee.runtime.freed_memory import keep_freed_memory
 
 __all__ = [
-    "Access",
-    "Admin",
     "AerobeeError",
     "Audit",
+    "BrokerAdmin",
     "BrokerGroupState",
     "BrokerGroups",
     "ClusterConnection",
     "Credentials",
     "DeadLetters",
     "DeletedGroup",
-    "Deletions",
     "Endpoint",
     "FoundMessages",
+    "GroupAdmin",
     "GroupQueueState",
-    "GroupState",
     "Letter",
     "LetterFilter",
     "Message",
@@ -70,21 +68,24 @@ __all__ = [
     "Offsets",
     "OpenTransaction",
     "OpenTransactions",
+    "PolicyAdmin",
     "QueueBounds",
     "QueueMessages",
+    "QuotaAdmin",
     "ReceivedMessage",
     "Remaining",
     "RouteChanges",
     "Routes",
     "Schedules",
     "TlsConfig",
+    "TopicAdmin",
     "TopicRoute",
-    "Topics",
     "TransactionEnded",
     "TransactionOutcome",
     "Transactions",
     "UnreadBy",
     "UsedAfterFork",
+    "UserAdmin",
     "WaitingMessage",
     "WaitingMessages",
     "errors",
@@ -98,12 +99,18 @@ _NAMES = {
         "Credentials",
         "user_credentials",
     ),
-    "aerobee.client_core.access": ("Access",),
-    "aerobee.client_core.admin": (
-        "Admin",
-        "GroupQueueState",
-        "GroupState",
+    "aerobee.client_core.admin_access": (
+        "PolicyAdmin",
+        "QuotaAdmin",
+        "UserAdmin",
     ),
+    "aerobee.client_core.admin_brokers": ("BrokerAdmin",),
+    "aerobee.client_core.admin_groups": (
+        "DeletedGroup",
+        "GroupAdmin",
+        "GroupQueueState",
+    ),
+    "aerobee.client_core.admin_topics": ("TopicAdmin",),
     "aerobee.client_core.audit": ("Audit",),
     "aerobee.client_core.broker_groups": (
         "BrokerGroups",
@@ -116,10 +123,6 @@ _NAMES = {
         "DeadLetters",
         "Letter",
         "LetterFilter",
-    ),
-    "aerobee.client_core.deletions": (
-        "DeletedGroup",
-        "Deletions",
     ),
     "aerobee.client_core.message": (
         "Message",
@@ -140,7 +143,6 @@ _NAMES = {
         "WaitingMessage",
         "WaitingMessages",
     ),
-    "aerobee.client_core.topics": ("Topics",),
     "aerobee.client_core.transactions": (
         "OpenTransaction",
         "OpenTransactions",

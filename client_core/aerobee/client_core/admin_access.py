@@ -10,7 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from aerobee.client_core.access import Access
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.cluster_view.methods import (
+    CREATE_USER,
+    DELETE_QUOTA,
+    DELETE_USER,
+    LIST_POLICIES,
+    LIST_QUOTAS,
+    LIST_USERS,
+    PUT_POLICY,
+    REMOVE_POLICY,
+    ROTATE_USER,
+    SET_QUOTA,
+    TEST_ACCESS,
+    UPDATE_USER,
+)
 from aerobee.v1 import access_pb2 as pb
 
 
@@ -75,8 +89,9 @@ class Quota:
 class UserAdmin:
     """Users: create, list, change, delete."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
+        self._nameservers = connection.nameservers
+        self._timeout_ms = timeout_ms
 
     async def create(
         self,
@@ -87,77 +102,93 @@ class UserAdmin:
         secret: str = "",
     ) -> NewSecret:
         """Create a user with a secret, which is generated if none is given."""
-        return _new_secret(
-            await self._access.create_user(
-                name, is_super=is_super, certificate_names=certificate_names, secret=secret
-            )
+        request = pb.CreateUserRequest(
+            name=name, super=is_super, certificate_names=certificate_names, secret=secret
         )
+        made = await self._nameservers.call(CREATE_USER, request, timeout_ms=self._timeout_ms)
+        return _new_secret(made)
 
     async def rotate(self, name: str, *, secret: str = "") -> NewSecret:
         """A new secret beside the current one; the previous one is no longer valid."""
-        return _new_secret(await self._access.rotate_user(name, secret=secret))
+        request = pb.RotateUserRequest(name=name, secret=secret)
+        made = await self._nameservers.call(ROTATE_USER, request, timeout_ms=self._timeout_ms)
+        return _new_secret(made)
 
     async def forget_former_secret(self, name: str) -> User:
         """The secret from before `rotate` is no longer valid."""
-        return _user(await self._access.forget_former_secret(name))
+        return await self._update(pb.UpdateUserRequest(name=name, forget_former_secret=True))
 
     async def enable(self, name: str, is_enabled: bool = True) -> User:
         """Whether the user may do anything."""
-        return _user(await self._access.enable_user(name, is_enabled))
+        return await self._update(pb.UpdateUserRequest(name=name, enabled=is_enabled))
 
     async def reseal(self, name: str) -> User:
         """Encrypt its secrets again, with the first line of the cluster secret's file."""
-        return _user(await self._access.reseal_user(name))
+        return await self._update(pb.UpdateUserRequest(name=name))
 
     async def delete(self, name: str) -> None:
         """The user and its policies."""
-        await self._access.delete_user(name)
+        request = pb.DeleteUserRequest(name=name)
+        await self._nameservers.call(DELETE_USER, request, timeout_ms=self._timeout_ms)
 
     async def list(self) -> list[User]:
         """All users."""
-        return [_user(each) for each in await self._access.users()]
+        request = pb.ListUsersRequest()
+        found = await self._nameservers.call(LIST_USERS, request, timeout_ms=self._timeout_ms)
+        return [_user(each) for each in found.users]
+
+    async def _update(self, request: pb.UpdateUserRequest) -> User:
+        return _user(
+            await self._nameservers.call(UPDATE_USER, request, timeout_ms=self._timeout_ms)
+        )
 
 
 class PolicyAdmin:
     """Policies: set, list, test, remove."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
+        self._nameservers = connection.nameservers
+        self._timeout_ms = timeout_ms
 
     async def put(self, policy: Policy) -> None:
         """Replaces the user's policy for the same resource, if there is one."""
-        await self._access.put_policy(
-            pb.AccessPolicy(
-                user=policy.user,
-                resource=policy.resource,
-                actions=policy.actions,
-                decision=policy.decision,
-                sources=policy.sources,
-                default=policy.is_default,
-            )
+        wanted = pb.AccessPolicy(
+            user=policy.user,
+            resource=policy.resource,
+            actions=policy.actions,
+            decision=policy.decision,
+            sources=policy.sources,
+            default=policy.is_default,
         )
+        request = pb.PutPolicyRequest(policy=wanted)
+        await self._nameservers.call(PUT_POLICY, request, timeout_ms=self._timeout_ms)
 
     async def remove(self, user: str, resource: str, *, is_default: bool = False) -> None:
         """A policy of a user."""
-        await self._access.remove_policy(user, resource, is_default=is_default)
+        request = pb.RemovePolicyRequest(user=user, resource=resource, default=is_default)
+        await self._nameservers.call(REMOVE_POLICY, request, timeout_ms=self._timeout_ms)
 
     async def list(self, user: str = "") -> list[Policy]:
         """Of all users if none is named."""
-        return [_policy(each) for each in await self._access.policies(user)]
+        request = pb.ListPoliciesRequest(user=user)
+        found = await self._nameservers.call(LIST_POLICIES, request, timeout_ms=self._timeout_ms)
+        return [_policy(each) for each in found.policies]
 
     async def test(
         self, user: str, resource: str, actions: str, *, source: str = ""
     ) -> AccessAnswer:
         """Whether the user may, and by which policy."""
-        answer = await self._access.test(user, resource, actions, source=source)
+        request = pb.TestAccessRequest(user=user, resource=resource, actions=actions, source=source)
+        answer = await self._nameservers.call(TEST_ACCESS, request, timeout_ms=self._timeout_ms)
         return AccessAnswer(answer.allowed, answer.reason)
 
 
 class QuotaAdmin:
     """Quotas: set, list, delete."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
+        self._nameservers = connection.nameservers
+        self._timeout_ms = timeout_ms
 
     async def set(
         self,
@@ -168,19 +199,27 @@ class QuotaAdmin:
         to_default: Sequence[str] = (),
     ) -> Quota:
         """Set these limits, 0 for none; those in `to_default` go back to the default."""
-        return _quota(await self._access.set_quota(kind, name, limits, to_default))
+        request = pb.SetQuotaRequest(
+            quota=pb.Quota(kind=kind, name=name, limits=limits), to_default=to_default
+        )
+        return _quota(await self._nameservers.call(SET_QUOTA, request, timeout_ms=self._timeout_ms))
 
     async def delete(self, kind: Literal["user", "group", "default"], name: str) -> None:
         """Delete what was set."""
-        await self._access.delete_quota(kind, name)
+        request = pb.DeleteQuotaRequest(kind=kind, name=name)
+        await self._nameservers.call(DELETE_QUOTA, request, timeout_ms=self._timeout_ms)
 
     async def list(self) -> list[Quota]:
         """All quotas that were set."""
-        return [_quota(each) for each in (await self._access.quotas()).quotas]
+        return [_quota(each) for each in (await self._list()).quotas]
 
     async def built_in(self) -> Quota:
         """The defaults."""
-        return _quota((await self._access.quotas()).built_in)
+        return _quota((await self._list()).built_in)
+
+    async def _list(self) -> pb.ListQuotasResponse:
+        request = pb.ListQuotasRequest()
+        return await self._nameservers.call(LIST_QUOTAS, request, timeout_ms=self._timeout_ms)
 
 
 def _user(found: pb.UserDescription) -> User:

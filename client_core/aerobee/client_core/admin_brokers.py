@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.json_format import MessageToDict
 
-from aerobee.client_core.admin import CLEAN_TIMEOUT_MS, HAND_OVER_TIMEOUT_MS, Admin
 from aerobee.client_core.admin_cluster import BrokerGroup, broker_group
+from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.defaults import milliseconds
+from aerobee.client_core.master_search import Masters
+from aerobee.cluster_view.methods import CLEAN_STORE, GET_STATS, HAND_OVER, REMOVE_REPLICA
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.v1 import broker_pb2
+from aerobee.v1 import broker_pb2, nameserver_pb2
+
+CLEAN_TIMEOUT_MS: Final = 300_000
+"""A command removes up to 200 segments, with a pause after each."""
+HAND_OVER_TIMEOUT_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +109,19 @@ class BrokerAdmin:
     """Brokers: statistics, cleaning, another master, lost replicas. Every call may raise
     Unreachable, DeadlineExceeded and AccessDenied."""
 
-    def __init__(self, admin: Admin) -> None:
-        self._admin = admin
+    def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
+        self._masters = Masters(connection, timeout_ms=timeout_ms)
+        self._channels = connection.channels
+        self._nameservers = connection.nameservers
+        self._cluster = connection.cluster
+        self._timeout_ms = timeout_ms
 
     async def statistics(self, address: str) -> BrokerStatistics:
         """Of the broker at an address; see `AdminClient.cluster`."""
-        return _statistics(await self._admin.broker_stats(address))
+        request = broker_pb2.GetStatsRequest()
+        return broker_statistics(
+            await self._channels.call(address, GET_STATS, request, timeout_ms=self._timeout_ms)
+        )
 
     async def clean(
         self,
@@ -129,10 +142,10 @@ class BrokerAdmin:
             InvalidArgument: no broker group of that name has a master; ShuttingDown, StoreFailed.
             DeadlineExceeded: it continues to the end of the current segment.
         """
-        done = await self._admin.clean_store(
+        done = await self._channels.call(
             await self._address_of(broker),
-            force=force,
-            unread=unread,
+            CLEAN_STORE,
+            broker_pb2.CleanStoreRequest(force=force, unread=unread),
             timeout_ms=milliseconds(timeout),
         )
         return CleanedStore(
@@ -160,8 +173,13 @@ class BrokerAdmin:
             InvalidArgument: the successor is not in sync, or no replica is.
             NotMaster: another replica became master in the meantime.
         """
-        done = await self._admin.hand_over(
-            broker_name, successor_id=successor_id, timeout_ms=milliseconds(timeout)
+        timeout_ms = milliseconds(timeout)
+        master = await self._masters.of(broker_name)
+        done = await self._channels.call(
+            master.address,
+            HAND_OVER,
+            broker_pb2.HandOverRequest(successor_id=successor_id, timeout_ms=timeout_ms),
+            timeout_ms=timeout_ms + self._timeout_ms,
         )
         return HandOver(done.master_id, done.epoch, done.paused_ms)
 
@@ -172,12 +190,17 @@ class BrokerAdmin:
             GroupNotFound: there is no such broker group. InvalidArgument: the replica is
             registered, the master, in sync, or unknown. RegistryUnavailable.
         """
-        return broker_group(await self._admin.remove_replica(broker_name, broker_id))
+        request = nameserver_pb2.RemoveReplicaRequest(
+            cluster=self._cluster, broker_name=broker_name, broker_id=broker_id
+        )
+        return broker_group(
+            await self._nameservers.call(REMOVE_REPLICA, request, timeout_ms=self._timeout_ms)
+        )
 
     async def _address_of(self, broker: str) -> str:
         if ":" in broker:
             return broker
-        masters = await self._admin.masters()
+        masters = (await self._masters.roll_call()).masters
         for endpoint in masters:
             if endpoint.broker_name == broker:
                 return endpoint.address
@@ -185,7 +208,8 @@ class BrokerAdmin:
         raise InvalidArgument(f"no broker is named {broker}; registered are: {known}")
 
 
-def _statistics(found: broker_pb2.BrokerStats) -> BrokerStatistics:
+def broker_statistics(found: broker_pb2.BrokerStats) -> BrokerStatistics:
+    """From a broker's answer."""
     slave = found.slave if found.HasField("slave") else None
     return BrokerStatistics(
         version=found.version,

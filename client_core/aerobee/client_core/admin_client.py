@@ -8,8 +8,6 @@ from types import TracebackType
 from typing import Self
 
 from aerobee.access.credentials import Credentials
-from aerobee.client_core.access import Access
-from aerobee.client_core.admin import Admin
 from aerobee.client_core.admin_access import PolicyAdmin, QuotaAdmin, UserAdmin
 from aerobee.client_core.admin_brokers import BrokerAdmin
 from aerobee.client_core.admin_cluster import ClusterState, cluster_state
@@ -19,11 +17,10 @@ from aerobee.client_core.broker_groups import BrokerGroups
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.dead_letters import DeadLetters
 from aerobee.client_core.defaults import milliseconds
-from aerobee.client_core.deletions import Deletions
+from aerobee.client_core.master_search import Masters
 from aerobee.client_core.messages import Messages
 from aerobee.client_core.offsets import Offsets
 from aerobee.client_core.schedules import Schedules
-from aerobee.client_core.topics import Topics
 from aerobee.client_core.transactions import Transactions
 from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime.clock import Clock
@@ -73,27 +70,23 @@ class AdminClient:
             chance=chance,
             await_cluster_ms=await_cluster_ms,
         )
-        self._admin = Admin(connection, timeout_ms=timeout_ms)
-        access = Access(connection, timeout_ms=timeout_ms)
-        deletions = Deletions(connection, timeout_ms=timeout_ms)
-        self.topics = TopicAdmin(
-            Topics(connection, timeout_ms=timeout_ms), connection.routes, timeout_ms=timeout_ms
-        )
-        self.groups = GroupAdmin(self._admin, deletions)
+        self._masters = Masters(connection, timeout_ms=timeout_ms)
+        self.topics = TopicAdmin(connection, timeout_ms=timeout_ms)
+        self.groups = GroupAdmin(connection, timeout_ms=timeout_ms)
         self.offsets = Offsets(connection, timeout_ms=timeout_ms)
         self.messages = Messages(connection, timeout_ms=timeout_ms)
         self.dead_letters = DeadLetters(connection, timeout_ms=timeout_ms)
         self.schedules = Schedules(connection, timeout_ms=timeout_ms)
         self.transactions = Transactions(connection, timeout_ms=timeout_ms)
-        self.brokers = BrokerAdmin(self._admin)
+        self.brokers = BrokerAdmin(connection, timeout_ms=timeout_ms)
         self.broker_groups = BrokerGroups(connection, timeout_ms=timeout_ms)
-        self.users = UserAdmin(access)
-        self.policies = PolicyAdmin(access)
-        self.quotas = QuotaAdmin(access)
+        self.users = UserAdmin(connection, timeout_ms=timeout_ms)
+        self.policies = PolicyAdmin(connection, timeout_ms=timeout_ms)
+        self.quotas = QuotaAdmin(connection, timeout_ms=timeout_ms)
 
     async def cluster(self) -> ClusterState:
         """Brokers and broker groups. Raises Unreachable, DeadlineExceeded, AccessDenied."""
-        return cluster_state(await self._admin.describe_cluster())
+        return cluster_state(await self._masters.describe_cluster())
 
     @property
     def connection(self) -> ClusterConnection:

@@ -4,17 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-from aerobee.client_core.admin import Admin, GroupQueueState
-from aerobee.client_core.deletions import DeletedGroup, Deletions
-from aerobee.client_core.master_search import AnswerDict, AnswerList
+from aerobee.client_core.admin_brokers import BrokerAdmin
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.master_search import AnswerDict, AnswerList, Masters, ask_masters
 from aerobee.client_core.offsets import all_of
-from aerobee.cluster_view.route import MessageQueue
-from aerobee.domain.names import is_system_group
-from aerobee.runtime.errors import GroupNotFound, InvalidArgument
+from aerobee.cluster_view.methods import (
+    CONFIGURE_GROUP,
+    DELETE_GROUP,
+    DELETE_OFFSETS,
+    DESCRIBE_GROUP,
+    LIST_GROUPS,
+)
+from aerobee.cluster_view.route import Endpoint, MessageQueue
+from aerobee.domain.names import check_group_name, is_system_group
+from aerobee.runtime.errors import GroupInUse, GroupNotFound, InvalidArgument, NoBrokerAvailable
 from aerobee.store.format.retry_delays import Steps
 from aerobee.v1 import broker_pb2
+
+DELETE_GROUP_TIMEOUT_MS: Final = 130_000
+"""A forced deletion waits for the longest session that brokers allow by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupQueueState:
+    """One queue of a consumer group, as its broker sees it."""
+
+    queue: MessageQueue
+    lease_holder: str | None
+    """Client id of the member that holds the queue's lease."""
+    lease_epoch: int
+    committed_offset: int | None
+    """None: the group never committed here."""
+    min_offset: int
+    max_offset_end: int
+
+    @property
+    def lag(self) -> int:
+        """Messages that are readable but not committed."""
+        start = self.min_offset if self.committed_offset is None else self.committed_offset
+        return max(0, self.max_offset_end - max(start, self.min_offset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,32 +134,81 @@ class Group:
         return None if self.unanswered else sum(queue.lag for queue in self.queues)
 
 
+@dataclass(frozen=True, slots=True)
+class DeletedGroup:
+    """What a deletion removed, over all brokers."""
+
+    offsets: int
+    """Queues on which the group had committed."""
+    members_ended: int
+    """Sessions that were ended; one member has a session with each broker."""
+
+
 class GroupAdmin:
     """Consumer groups: list, show, configure, delete. Every call may raise Unreachable,
     DeadlineExceeded and AccessDenied, and NoBrokerAvailable: of what is asked if no broker answers,
     of what is changed while a broker group has no master."""
 
-    def __init__(self, admin: Admin, deletions: Deletions) -> None:
-        self._admin = admin
-        self._deletions = deletions
+    def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
+        self._brokers = BrokerAdmin(connection, timeout_ms=timeout_ms)
+        self._masters = Masters(connection, timeout_ms=timeout_ms)
+        self._channels = connection.channels
+        self._timeout_ms = timeout_ms
 
     async def list(self, *, with_own: bool = False) -> AnswerList[str]:
         """The names of all groups; `with_own` includes the system's."""
-        names = await self._admin.list_groups()
+
+        async def ask(endpoint: Endpoint) -> Sequence[str]:
+            response = await self._channels.call(
+                endpoint.address,
+                LIST_GROUPS,
+                broker_pb2.ListGroupsRequest(),
+                timeout_ms=self._timeout_ms,
+            )
+            return response.groups
+
+        answers, unanswered = await ask_masters(await self._masters.roll_call(), ask)
+        names = {each for some in answers.values() for each in some}
         return AnswerList(
-            [name for name in names if with_own or not is_system_group(name)], names.unanswered
+            sorted(name for name in names if with_own or not is_system_group(name)), unanswered
         )
 
     async def describe(self, name: str) -> Group:
         """A group's members, offsets and lag. Raises GroupNotFound, IllegalName;
         NoBrokerAvailable: a broker that does not answer may know it."""
-        state = await self._admin.describe_group(name)
+        check_group_name(name)
+
+        async def ask(endpoint: Endpoint) -> broker_pb2.GroupDescription | None:
+            try:
+                return await self._channels.call(
+                    endpoint.address,
+                    DESCRIBE_GROUP,
+                    broker_pb2.DescribeGroupRequest(group=name),
+                    timeout_ms=self._timeout_ms,
+                )
+            except GroupNotFound:
+                return None
+
+        answers, unanswered = await ask_masters(await self._masters.roll_call(), ask)
+        found = {broker: each for broker, each in answers.items() if each is not None}
+        if unanswered and not found:
+            raise NoBrokerAvailable(
+                f"no broker that answers knows group {name!r}, and {', '.join(unanswered)} does "
+                "not answer: see `aerobee cluster show`"
+            )
+        if not found:
+            raise unknown_group(name)
+        # A member known to several brokers is listed once.
+        members = {one.client_id: one for each in found.values() for one in each.members}
+        queues = [
+            _queue_state(broker, queue) for broker, each in found.items() for queue in each.queues
+        ]
         return Group(
             name=name,
-            members=tuple(_member(each) for each in state.members),
-            queues=state.queues,
-            retry={broker: _retry(each) for broker, each in state.retry.items()},
-            unanswered=state.unanswered,
+            members=tuple(_member(members[client_id]) for client_id in sorted(members)),
+            queues=tuple(sorted(queues, key=lambda state: state.queue)),
+            retry={broker: _retry(each.retry) for broker, each in found.items()},
+            unanswered=unanswered,
         )
 
     async def describe_all(self, *, with_own: bool = False) -> AnswerList[Group]:
@@ -149,7 +228,19 @@ class GroupAdmin:
     async def removed_unread(self, name: str) -> AnswerDict[MessageQueue, int]:
         """How many messages each queue lost before the group had read them, since its broker's
         start."""
-        return await self._admin.removed_unread(name)
+
+        async def ask(endpoint: Endpoint) -> list[tuple[MessageQueue, int]]:
+            statistics = await self._brokers.statistics(endpoint.address)
+            return [
+                (MessageQueue(each.topic, endpoint.broker_name, each.queue_id), each.messages)
+                for each in statistics.removed_unread
+                if each.group == name
+            ]
+
+        answers, unanswered = await ask_masters(await self._masters.roll_call(), ask)
+        return AnswerDict(
+            dict(sorted(each for answer in answers.values() for each in answer)), unanswered
+        )
 
     async def configure(
         self,
@@ -166,6 +257,8 @@ class GroupAdmin:
 
         Raises:
             IllegalName, InvalidArgument, LimitReached.
+            Unreachable, DeadlineExceeded, NotMaster: some brokers may have changed it; repeat the
+                call.
         """
         if back_off is not None and by_delay_levels:
             raise InvalidArgument("give either back_off or by_delay_levels")
@@ -176,8 +269,17 @@ class GroupAdmin:
             wanted.exponential.multiplier = back_off.multiplier
         if by_delay_levels:
             wanted.levels.SetInParent()
-        answers = await self._admin.configure_group(name, wanted)
-        return {broker: _retry(each) for broker, each in answers.items()}
+        check_group_name(name)
+
+        async def ask(endpoint: Endpoint) -> tuple[str, GroupRetry]:
+            request = broker_pb2.ConfigureGroupRequest(group=name, retry=wanted)
+            answer = await self._channels.call(
+                endpoint.address, CONFIGURE_GROUP, request, timeout_ms=self._timeout_ms
+            )
+            return endpoint.broker_name, _retry(answer)
+
+        masters = await self._masters.all()
+        return dict(sorted(await all_of([ask(each) for each in masters])))
 
     async def delete(self, name: str, *, force: bool = False) -> DeletedGroup:
         """Delete a group's offsets, leases and settings on every broker.
@@ -187,28 +289,111 @@ class GroupAdmin:
 
         Raises:
             GroupInUse: it has members, and `force` was not given. GroupNotFound, Busy.
+            Unreachable, DeadlineExceeded: some brokers may have deleted it; repeat the call.
         """
-        return await self._deletions.delete_group(name, force=force)
+        check_group_name(name)
+        masters = await self._masters.all()
+        if not force:
+            await self._check_no_members(name)
+
+        async def ask(endpoint: Endpoint) -> broker_pb2.DeleteGroupResponse:
+            return await self._channels.call(
+                endpoint.address,
+                DELETE_GROUP,
+                broker_pb2.DeleteGroupRequest(group=name, force=force),
+                timeout_ms=DELETE_GROUP_TIMEOUT_MS,
+            )
+
+        answers = await all_of([ask(endpoint) for endpoint in masters])
+        if not any(answer.known for answer in answers):
+            raise unknown_group(name)
+        return DeletedGroup(
+            sum(answer.removed_count for answer in answers),
+            sum(answer.members_ended for answer in answers),
+        )
+
+    async def _check_no_members(self, name: str) -> None:
+        """Before any broker deletes: members of a group need not be on all of them."""
+        try:
+            group = await self.describe(name)
+        except GroupNotFound:
+            return
+        if group.unanswered:
+            raise NoBrokerAvailable(
+                f"{', '.join(group.unanswered)} does not answer, so whether group {name} has "
+                "members is not known, and nothing was deleted; see `aerobee cluster show`"
+            )
+        if group.members:
+            names = ", ".join(repr(member.client_id) for member in group.members[:3])
+            raise GroupInUse(
+                f"group {name} has members ({names}; {len(group.members)} in all): stop them, "
+                "or delete the group with --force, which ends their sessions"
+            )
 
     async def committed_offsets(
         self, name: str, topic: str, queues: Sequence[tuple[str, int]] = ()
     ) -> AnswerDict[MessageQueue, int]:
         """What `delete_offsets` would delete."""
-        return await self._deletions.committed_offsets(name, topic, queues)
+        group = await self.describe(name)
+        return AnswerDict(
+            {
+                each.queue: each.committed_offset
+                for each in group.queues
+                if each.committed_offset is not None
+                and each.queue.topic == topic
+                and (not queues or (each.queue.broker_name, each.queue.queue_id) in queues)
+            },
+            group.unanswered,
+        )
 
     async def delete_offsets(
         self, name: str, topic: str, queues: Sequence[tuple[str, int]] = ()
     ) -> dict[MessageQueue, int]:
-        """Forget what a group committed on a topic; returns the former offsets. Neither the topic
-        nor the queues need exist.
+        """Forget what a group committed on a topic; returns the former offsets, for at most 10,000
+        queues of a broker. Neither the topic nor the queues need exist.
 
         Args:
             queues: (broker name, queue id) of the queues to forget; empty: all.
 
         Raises:
             LeaseHeld: a member holds one of the queues.
+            Unreachable, DeadlineExceeded: some brokers may have deleted theirs; repeat the call.
         """
-        return await self._deletions.delete_offsets(name, topic, queues)
+        masters = await self._masters.all({broker for broker, _ in queues})
+
+        async def ask(endpoint: Endpoint) -> Sequence[tuple[MessageQueue, int]]:
+            queue_ids = [each for broker, each in queues if broker == endpoint.broker_name]
+            response = await self._channels.call(
+                endpoint.address,
+                DELETE_OFFSETS,
+                broker_pb2.DeleteOffsetsRequest(group=name, topic=topic, queue_ids=queue_ids),
+                timeout_ms=self._timeout_ms,
+            )
+            return [
+                (MessageQueue(each.topic, endpoint.broker_name, each.queue_id), each.offset)
+                for each in response.removed
+            ]
+
+        answers = await all_of([ask(endpoint) for endpoint in masters])
+        return dict(sorted(removed for answer in answers for removed in answer))
+
+
+def unknown_group(name: str) -> GroupNotFound:
+    """What is raised if no broker knows a group."""
+    return GroupNotFound(
+        f"no broker knows group {name!r}: check the name with `aerobee group list`"
+    )
+
+
+def _queue_state(broker_name: str, queue: broker_pb2.GroupQueue) -> GroupQueueState:
+    return GroupQueueState(
+        queue=MessageQueue(queue.topic, broker_name, queue.queue_id),
+        lease_holder=queue.lease_holder or None,
+        lease_epoch=queue.lease_epoch,
+        committed_offset=None if queue.committed_offset < 0 else queue.committed_offset,
+        min_offset=queue.min_offset,
+        max_offset_end=queue.max_offset,
+    )
 
 
 def _member(found: broker_pb2.GroupMember) -> Member:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from aerobee.client_core.master_search import AnswerList
-from aerobee.client_core.topics import Topics
-from aerobee.cluster_view.route import PERM_READ, PERM_WRITE, MessageQueue
-from aerobee.cluster_view.routes import Routes
+from aerobee.client_core.audit import Audit
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.master_search import AnswerList, Masters, ask_masters
+from aerobee.cluster_view.methods import CREATE_TOPIC, DELETE_TOPIC, LIST_TOPICS, UPDATE_TOPIC
+from aerobee.cluster_view.route import PERM_READ, PERM_WRITE, Endpoint, MessageQueue
+from aerobee.domain.names import check_topic_name
 from aerobee.runtime.errors import (
     InvalidArgument,
     NoBrokerAvailable,
     TopicExists,
     TopicNotFound,
 )
-from aerobee.v1 import common_pb2
+from aerobee.v1 import audit_pb2, common_pb2, nameserver_pb2
 
 Permission = Literal["rw", "r", "w"]
 """What clients may do with a topic: read, write."""
@@ -74,9 +76,12 @@ class TopicAdmin:
     """Topics: create, list, show, change, delete. Every call may raise RegistryUnavailable,
     Unreachable, DeadlineExceeded and AccessDenied."""
 
-    def __init__(self, topics: Topics, routes: Routes, *, timeout_ms: int) -> None:
-        self._topics = topics
-        self._routes = routes
+    def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
+        self._masters = Masters(connection, timeout_ms=timeout_ms)
+        self._audit = Audit(connection.channels, timeout_ms=timeout_ms)
+        self._nameservers = connection.nameservers
+        self._cluster = connection.cluster
+        self._routes = connection.routes
         self._timeout_ms = timeout_ms
 
     async def create(
@@ -98,14 +103,17 @@ class TopicAdmin:
         Raises:
             TopicExists, IllegalName, LimitReached, NoBrokerAvailable.
         """
+        check_topic_name(name)
+        request = nameserver_pb2.CreateTopicRequest(
+            cluster=self._cluster,
+            name=name,
+            queues=queues or 0,
+            perm=_mask(permission),
+            order=ordered,
+            attributes=dict(attributes or {}),
+        )
         try:
-            made = await self._topics.create(
-                name,
-                queues=queues or 0,
-                perm=_mask(permission),
-                order=ordered,
-                attributes=attributes,
-            )
+            made = await self._nameservers.call(CREATE_TOPIC, request, timeout_ms=self._timeout_ms)
         except TopicExists:
             if not exist_ok:
                 raise
@@ -126,19 +134,25 @@ class TopicAdmin:
         Raises:
             TopicNotFound, IllegalName; InvalidArgument: fewer queues than before.
         """
+        check_topic_name(name)
+        request = nameserver_pb2.UpdateTopicRequest(
+            cluster=self._cluster,
+            name=name,
+            queues=queues,
+            perm=None if permission is None else _mask(permission),
+            order=ordered,
+            attributes=dict(attributes or {}),
+        )
         return _topic(
-            await self._topics.update(
-                name,
-                queues=queues,
-                perm=None if permission is None else _mask(permission),
-                order=ordered,
-                attributes=attributes,
-            )
+            await self._nameservers.call(UPDATE_TOPIC, request, timeout_ms=self._timeout_ms)
         )
 
     async def delete(self, name: str) -> None:
         """Delete a topic with its messages and all groups' offsets on it. Raises TopicNotFound."""
-        await self._topics.delete(name)
+        check_topic_name(name)
+        request = nameserver_pb2.DeleteTopicRequest(cluster=self._cluster, name=name)
+        await self._nameservers.call(DELETE_TOPIC, request, timeout_ms=self._timeout_ms)
+        self._routes.invalidate(name)
 
     async def get(self, name: str) -> Topic:
         """One topic. Raises TopicNotFound; NoBrokerAvailable: a broker that does not answer may
@@ -158,8 +172,17 @@ class TopicAdmin:
         """All topics, by name; `with_own` includes those that brokers created themselves: for
         groups' failed messages and dead letters, and for the system. `unanswered`: the broker
         groups whose own topics are missing. Raises NoBrokerAvailable: no broker answers."""
-        listed = await self._topics.list(with_own=with_own)
-        return AnswerList(map(_topic, listed), listed.unanswered)
+        response = await self._nameservers.call(
+            LIST_TOPICS,
+            nameserver_pb2.ListTopicsRequest(cluster=self._cluster),
+            timeout_ms=self._timeout_ms,
+        )
+        topics = {topic.name: topic for topic in response.topics}
+        unanswered: Sequence[str] = ()
+        if with_own:
+            made, unanswered = await self._made_by_brokers(topics.keys())
+            topics |= made
+        return AnswerList([_topic(topics[name]) for name in sorted(topics)], unanswered)
 
     async def describe(self, name: str) -> TopicDescription:
         """A topic's queues and where they are. Raises TopicNotFound."""
@@ -174,6 +197,31 @@ class TopicAdmin:
                 TopicQueue(queue, masters.get(queue.broker_name)) for queue in route.queues
             ),
         )
+
+    async def _made_by_brokers(
+        self, kept: Collection[str]
+    ) -> tuple[dict[str, common_pb2.TopicConfig], Sequence[str]]:
+        """Topics of the masters' own tables, by name, without those that nameservers keep; and the
+        broker groups that did not answer."""
+        answers, unanswered = await ask_masters(await self._masters.roll_call(), self._rows_of)
+        topics = dict[str, common_pb2.TopicConfig]()
+        for broker_name, parts in answers.items():
+            for rows in parts:
+                columns = (rows.topics, rows.read_queue_counts, rows.write_queue_counts, rows.perms)
+                for name, reads, writes, perm in zip(*columns, strict=True):
+                    if name in kept:
+                        continue
+                    topic = topics.setdefault(name, common_pb2.TopicConfig(name=name, perm=perm))
+                    topic.queues_by_broker[broker_name] = max(reads, writes)
+        return topics, unanswered
+
+    async def _rows_of(self, master: Endpoint) -> Sequence[audit_pb2.TopicRows]:
+        wanted = audit_pb2.SnapshotRequest(tables=[audit_pb2.SNAPSHOT_TOPICS])
+        return [
+            part.topics
+            async for part in self._audit.snapshot(master.address, wanted)
+            if part.HasField("topics")
+        ]
 
 
 def _mask(permission: str) -> int:

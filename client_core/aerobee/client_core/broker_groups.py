@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from aerobee.client_core.admin import Admin
 from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.master_search import Masters
 from aerobee.cluster_view.methods import (
     CLOSE_BROKER_GROUP,
     DESCRIBE_REMAINING,
@@ -92,7 +92,7 @@ class BrokerGroups:
     """
 
     def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 10_000) -> None:
-        self._admin = Admin(connection, timeout_ms=timeout_ms)
+        self._masters = Masters(connection, timeout_ms=timeout_ms)
         self._channels = connection.channels
         self._nameservers = connection.nameservers
         self._cluster = connection.cluster
@@ -100,7 +100,7 @@ class BrokerGroups:
 
     async def state(self, broker_name: str) -> BrokerGroupState:
         """Raises GroupNotFound; Unreachable, DeadlineExceeded."""
-        for record in (await self._admin.describe_cluster()).groups:
+        for record in (await self._masters.describe_cluster()).groups:
             if record.broker_name == broker_name:
                 return state_of(record)
         raise errors.GroupNotFound(
@@ -134,7 +134,7 @@ class BrokerGroups:
         Raises NoBrokerAvailable: it has none now; Busy: it is new and does not know yet; NotMaster;
         Unreachable, DeadlineExceeded.
         """
-        master = await self._admin.master(broker_name)
+        master = await self._masters.of(broker_name)
         found = await self._channels.call(
             master.address,
             DESCRIBE_REMAINING,

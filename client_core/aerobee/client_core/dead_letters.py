@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from aerobee.client_core.admin import Admin
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.group_calls import UNANSWERED, GroupCalls
-from aerobee.client_core.master_search import nobody_answers
+from aerobee.client_core.master_search import Masters, nobody_answers
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.methods import PULL, SETTLE_DEAD_LETTERS
 from aerobee.cluster_view.route import MessageQueue
@@ -95,7 +94,7 @@ class DeadLetters:
     """
 
     def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
-        self._admin = Admin(connection, timeout_ms=timeout_ms)
+        self._masters = Masters(connection, timeout_ms=timeout_ms)
         self._channels = connection.channels
         self._calls = GroupCalls(connection)
         self._timeout_ms = timeout_ms
@@ -114,7 +113,7 @@ class DeadLetters:
     async def _find(
         self, group: str, wanted: LetterFilter, silent: set[str]
     ) -> AsyncIterator[Letter]:
-        call = await self._admin.roll_call()
+        call = await self._masters.roll_call()
         silent.update(call.absent)
         for endpoint in call.masters:
             queue = MessageQueue(dead_letter_topic(group), endpoint.broker_name, 0)

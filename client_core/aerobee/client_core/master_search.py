@@ -6,15 +6,20 @@ no broker is alive. So nothing that is unknown is taken for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
+from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.group_calls import UNANSWERED
 from aerobee.client_core.offsets import all_of
+from aerobee.cluster_view.methods import DESCRIBE_CLUSTER
 from aerobee.cluster_view.route import Endpoint
 from aerobee.runtime import errors
 from aerobee.v1 import nameserver_pb2
+
+MASTER_POLL_S: Final = 0.1
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -65,6 +70,73 @@ class RollCall:
             tuple(masters[name] for name in sorted(masters)),
             tuple(sorted(names - masters.keys())),
         )
+
+
+class Masters:
+    """Which brokers a question goes to. Every call may raise Unreachable and DeadlineExceeded: no
+    nameserver answers."""
+
+    def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
+        self._nameservers = connection.nameservers
+        self._clock = connection.clock
+        self._cluster = connection.cluster
+        self._timeout_ms = timeout_ms
+
+    async def describe_cluster(self) -> nameserver_pb2.ClusterDescription:
+        """All registered brokers with their last heartbeats, and the broker groups."""
+        return await self._nameservers.call(
+            DESCRIBE_CLUSTER,
+            nameserver_pb2.DescribeClusterRequest(cluster=self._cluster),
+            timeout_ms=self._timeout_ms,
+        )
+
+    async def roll_call(self) -> RollCall:
+        """The live masters, and the broker groups without one. Waits for a group that is electing
+        one; it is absent if it has none in time, and at once if none of its brokers is alive."""
+        end_s = self._clock.monotonic_s() + self._timeout_ms / 1_000
+        while True:
+            description = await self.describe_cluster()
+            call = RollCall.of(description)
+            alive = {each.identity.broker_name for each in description.brokers}
+            if alive.isdisjoint(call.absent) or self._clock.monotonic_s() >= end_s:
+                return call
+            await asyncio.sleep(MASTER_POLL_S)
+
+    async def all(self, wanted: Collection[str] = ()) -> list[Endpoint]:
+        """The masters of all broker groups, or of the given ones, by broker name: for what must be
+        done on each of them. Raises NoBrokerAvailable: one of them has none now."""
+        call = await self.roll_call()
+        masters = {endpoint.broker_name: endpoint for endpoint in call.masters}
+        names = set(wanted) or {*masters, *call.absent}
+        if missing := sorted(names - masters.keys()):
+            raise errors.NoBrokerAvailable(
+                f"{', '.join(missing)} has no master now, and nothing was changed; see `aerobee "
+                "cluster show`"
+            )
+        return [masters[name] for name in sorted(names)]
+
+    async def of(self, broker_name: str) -> Endpoint:
+        """The live master of a broker group; waits for one as `roll_call` does.
+
+        Raises NoBrokerAvailable: it has none now, or there is no such group.
+        """
+        for endpoint in (await self.roll_call()).masters:
+            if endpoint.broker_name == broker_name:
+                return endpoint
+        raise errors.NoBrokerAvailable(
+            f"{broker_name} has no master now, or is no broker group; see `aerobee cluster show`"
+        )
+
+    async def readers(self) -> AnswerList[Endpoint]:
+        """One live broker of each broker group that has its messages, by broker name: the master,
+        or a slave if there is none. `unanswered`: the groups without a live broker."""
+        description = await self.describe_cluster()
+        readers: dict[str, Endpoint] = {}
+        for endpoint in map(Endpoint.from_proto, description.brokers):
+            if endpoint.is_master or endpoint.broker_name not in readers:
+                readers[endpoint.broker_name] = endpoint
+        absent = {each.broker_name for each in description.groups} - readers.keys()
+        return AnswerList([readers[name] for name in sorted(readers)], sorted(absent))
 
 
 async def ask_masters(

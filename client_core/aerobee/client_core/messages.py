@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aerobee.client_core.admin import Admin
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.defaults import milliseconds
 from aerobee.client_core.group_calls import GroupCalls
+from aerobee.client_core.master_search import Masters
 from aerobee.client_core.message import MessageId, ReceivedMessage
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.methods import GET_MESSAGE, PULL, QUERY_MESSAGES
@@ -63,7 +63,7 @@ class Messages:
     """
 
     def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
-        self._admin = Admin(connection, timeout_ms=timeout_ms)
+        self._masters = Masters(connection, timeout_ms=timeout_ms)
         self._channels = connection.channels
         self._routes = connection.routes
         self._calls = GroupCalls(connection)
@@ -83,7 +83,7 @@ class Messages:
         """
         named = MessageId.parse(message_id)
         request = broker_pb2.GetMessageRequest(offset_message_id=message_id)
-        readers = await self._admin.readers()
+        readers = await self._masters.readers()
         answers = await all_of([self._get(endpoint, request) for endpoint in readers])
         found = [
             (endpoint.address != named.store_host, endpoint.broker_name, answer)
@@ -120,7 +120,7 @@ class Messages:
             NoBrokerAvailable: no live broker has this name.
             MessageNotFound: no message starts there. Unreachable, DeadlineExceeded.
         """
-        readers = await self._admin.readers()
+        readers = await self._masters.readers()
         for endpoint in readers:
             if endpoint.broker_name == broker_name:
                 answer = await self._get(

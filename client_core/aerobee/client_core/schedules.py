@@ -8,9 +8,8 @@ from typing import TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
 
-from aerobee.client_core.admin import Admin
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.master_search import search_masters
+from aerobee.client_core.master_search import Masters, search_masters
 from aerobee.client_core.schedule import DeliverAt, time_ms
 from aerobee.cluster_view.methods import (
     DELIVER_SCHEDULED_NOW,
@@ -74,7 +73,7 @@ class Schedules:
     """
 
     def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
-        self._admin = Admin(connection, timeout_ms=timeout_ms)
+        self._masters = Masters(connection, timeout_ms=timeout_ms)
         self._channels = connection.channels
         self._timeout_ms = timeout_ms
 
@@ -118,7 +117,7 @@ class Schedules:
             return found, answer.after
 
         found = await search_masters(
-            await self._admin.roll_call(),
+            await self._masters.roll_call(),
             page,
             begin="",
             order=lambda each: each.deliver_ms,
@@ -163,7 +162,7 @@ class Schedules:
             broker_name = RecallHandle.decode(handle).broker_name
         except RecallHandleIllegal as error:
             raise errors.InvalidArgument(str(error)) from None
-        master = await self._admin.master(broker_name)
+        master = await self._masters.of(broker_name)
         return await self._channels.call(
             master.address, method, request, timeout_ms=self._timeout_ms
         )

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.master_search import nobody_answers, search_masters
+from aerobee.client_core.master_search import Masters, nobody_answers, search_masters
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.methods import END_TRANSACTION, GET_MESSAGE, LIST_TRANSACTIONS
@@ -135,10 +135,7 @@ class Transactions:
     """
 
     def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
-        # A producer loads this module only for its errors and outcomes.
-        from aerobee.client_core.admin import Admin
-
-        self._admin = Admin(connection, timeout_ms=timeout_ms)
+        self._masters = Masters(connection, timeout_ms=timeout_ms)
         self._channels = connection.channels
         self._timeout_ms = timeout_ms
 
@@ -187,7 +184,7 @@ class Transactions:
             return found, answer.after
 
         found = await search_masters(
-            await self._admin.roll_call(),
+            await self._masters.roll_call(),
             page,
             begin=0,
             order=lambda each: each.store_timestamp_ms,
@@ -203,7 +200,7 @@ class Transactions:
             NoBrokerAvailable: its broker group has no master now.
             Unreachable, DeadlineExceeded.
         """
-        endpoint = await self._admin.master(transaction.queue.broker_name)
+        endpoint = await self._masters.of(transaction.queue.broker_name)
         request = broker_pb2.GetMessageRequest(physical_offset=transaction.physical_offset)
         answer = await self._channels.call(
             endpoint.address, GET_MESSAGE, request, timeout_ms=self._timeout_ms
@@ -229,7 +226,7 @@ class Transactions:
 
     async def _end(self, topic: str, transaction_id: str, wanted: TransactionOutcome) -> None:
         """Ids name no broker, and the topic may have been deleted, so all masters are asked."""
-        call = await self._admin.roll_call()
+        call = await self._masters.roll_call()
         if not call.masters:
             raise nobody_answers(call.absent)
         request = end_request(topic, transaction_id, wanted, self._timeout_ms)

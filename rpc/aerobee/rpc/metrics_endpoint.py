@@ -63,8 +63,11 @@ class MetricsEndpoint:
         gather_timeout_s: float = GATHER_TIMEOUT_S,
         connection_timeout_s: float = CONNECTION_TIMEOUT_S,
         clock: Clock | None = None,
+        rest: Callable[[float], object] | None = None,
     ) -> None:
+        """`rest` waits on the HTTP thread for so many seconds."""
         self._clock = SystemClock() if clock is None else clock
+        self._rest = threading.Event().wait if rest is None else rest
         self._page: _Page | None = None
         self.connection_timeout_s = connection_timeout_s
         self._gather_timeout_s = gather_timeout_s
@@ -157,7 +160,11 @@ class MetricsEndpoint:
             raise TimeoutError("another scrape is under way")
         try:
             page, began_s = self._page, clock.monotonic_s()
-            if page is None or page.accept != accept or page.until_s < asked_s:
+            if page is not None and page.accept != accept:
+                # Whoever asks for one form after the other takes no larger part of the process.
+                self._rest(max(0.0, page.until_s - began_s))
+                page, began_s = None, clock.monotonic_s()
+            if page is None or page.until_s < asked_s:
                 answer = encode(self._on_loop(), accept)
                 ended_s = clock.monotonic_s()
                 took_s = ended_s - began_s

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from aerobee.broker.config import BrokerConfig, SessionConfig
 from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
-from aerobee.client_core.admin import Admin
+from aerobee.client_core.admin_brokers import BrokerAdmin
+from aerobee.client_core.admin_topics import TopicAdmin
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.topics import Topics
 from aerobee.nameserver.config import BrokerLeaseConfig, NameserverConfig
 from aerobee.nameserver.stored import Keys
 from aerobee.runtime.clock import Clock
@@ -172,12 +172,12 @@ class ClusterNodes:
     async def create_topic(
         self, name: str, *, queues: int = 0, attributes: Mapping[str, str] | None = None
     ) -> None:
-        """`queues`: 0: the default of 4 for each group. Raises as `Topics.create`."""
-        await Topics(self._opened()).create(name, queues=queues, attributes=attributes)
+        """`queues`: 0: the default of 4 for each group. Raises as `TopicAdmin.create`."""
+        await TopicAdmin(self._opened()).create(name, queues=queues, attributes=attributes)
 
     async def delete_topic(self, name: str) -> None:
-        """Raises as `Topics.delete`."""
-        await Topics(self._opened()).delete(name)
+        """Raises as `TopicAdmin.delete`."""
+        await TopicAdmin(self._opened()).delete(name)
 
     def _opened(self) -> ClusterConnection:
         if self._connection is None:
@@ -204,7 +204,8 @@ class ClusterNodes:
         if not name:
             return False
         try:
-            return (await Admin(self._opened()).broker_stats(self.broker(name).address)).writable
+            address = self.broker(name).address
+            return (await BrokerAdmin(self._opened()).statistics(address)).is_writable
         except (Unreachable, DeadlineExceeded):  # It has only just begun to listen.
             return False
 

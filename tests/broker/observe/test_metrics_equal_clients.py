@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.sending.acknowledged import MESSAGE_SIZES
-from aerobee.client_core import ClusterConnection, ReceivedMessage, Topics
+from aerobee.client_core import ClusterConnection, ReceivedMessage, TopicAdmin
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import PULL, SEND_BACK
 from aerobee.consumer_client import (
@@ -53,6 +53,11 @@ SWITCHED_OFF = {
     "aerobee_tls_certificate_expiry_timestamp_seconds",
 }
 """Of nodes with access control, an audit log, certificates or backups: these here have none."""
+NOTHING_TO_TELL = {
+    "aerobee_metrics_left_out_series",
+    "aerobee_retention_removed_unread_by_group_total",
+}
+"""They name what was left out and what was lost: here nothing."""
 GROUP, SLOW_GROUP = "billing", "ledger"
 OPTIONS = ConsumerConfig(commit_interval_ms=200, await_topics=True, rebalance_interval_ms=500)
 _ADDRESS = re.compile(r"metrics are served .*address=([\d.]+:\d+)")
@@ -149,7 +154,7 @@ async def test_what_prometheus_scrapes_is_what_clients_counted(watched: Watched)
     await until(watched.find_master, "a master")
     async with ClusterConnection(nameserver) as connection:
         for topic in TOPICS:
-            await Topics(connection).create(topic, queues=4)
+            await TopicAdmin(connection).create(topic, queues=4)
     sent: Counter[str] = Counter()
     handled: Counter[str] = Counter()
 
@@ -200,16 +205,20 @@ async def test_what_prometheus_scrapes_is_what_clients_counted(watched: Watched)
 async def _check_while_busy(
     watched: Watched, sent: Counter[str], sending: asyncio.Future[list[None]]
 ) -> None:
-    """Counters only rise, and nothing is acknowledged to clients that is not counted by then."""
+    """Counters only rise, and what is acknowledged to clients is counted on the next new page."""
     before: dict[str, float] = dict.fromkeys(TOPICS, 0.0)
-    scrapes = 0
+    page_before, scrapes = None, 0
     while not sending.done():
         acknowledged = Counter(sent)
         scrape = await watched.scrape(watched.master)
+        page = scrape.get("aerobee_metrics_gather_seconds")
         for topic in TOPICS:
             value = scrape.total("rocketmq_messages_in_total", topic=topic)
-            assert value >= max(before[topic], acknowledged[topic]), (topic, value, acknowledged)
+            assert value >= before[topic]
+            # A page that took long answers for a while.
+            assert page == page_before or value >= acknowledged[topic], (topic, value, acknowledged)
             before[topic] = value
+        page_before = page
         scrapes += 1
         await asyncio.sleep(0.05)
     assert scrapes > 2, "the test has looked at a busy cluster"
@@ -266,7 +275,7 @@ async def _check_bytes(watched: Watched, sent: Counter[str]) -> None:
 
 async def _check_topic_numbers(watched: Watched) -> None:
     async with ClusterConnection(watched.cluster.nameserver) as connection:
-        topics = await Topics(connection).list()
+        topics = await TopicAdmin(connection).list()
     of_broker, of_nameserver = (
         await watched.scrape(watched.master),
         await watched.scrape("nameserver"),
@@ -372,7 +381,8 @@ async def _check_names(watched: Watched) -> None:
         assert await consumer.poll(1, timeout=10)
         scrapes = [await watched.scrape(name) for name in names]
     exported = {family_of(name) for scrape in scrapes for name in scrape.names()}
-    exported |= SWITCHED_OFF
+    assert not exported & NOTHING_TO_TELL
+    exported |= SWITCHED_OFF | NOTHING_TO_TELL
     if len(names) > 2:  # master and slave: together they show everything
         assert exported == documented_names()
         asked = alert_expressions() + dashboard_expressions() + variable_queries()

@@ -20,6 +20,7 @@ TOPICS, QUEUES = 1_250, 8
 STEP_S_MAX = 0.030
 """Three times what a step takes by itself, and a tenth of what all would take as one."""
 SCRAPES = 6
+PAUSE_S = 0.1
 
 
 @pytest.mark.thorough
@@ -30,10 +31,15 @@ async def test_no_step_of_a_scrape_of_10_000_queues_keeps_the_loop_for_long(
 ) -> None:
     folder = tmp_path / "broker"
     await asyncio.to_thread(write_folder, folder, topics=TOPICS, queues=QUEUES)
-    steps_s = []
+    steps_s: list[float] = []
+    gathered_s = None
     async with running_broker(folder) as broker:
-        for _ in range(SCRAPES):
+        while len(steps_s) < SCRAPES:
             found = await asyncio.to_thread(Scrape.of, broker.metrics)
+            if found.get("aerobee_metrics_gather_seconds") == gathered_s:
+                await asyncio.sleep(PAUSE_S)  # a page that took long is shown for a while
+                continue
+            gathered_s = found.get("aerobee_metrics_gather_seconds")
             step_s = found.get("aerobee_metrics_step_seconds")
             assert step_s is not None
             steps_s.append(step_s)

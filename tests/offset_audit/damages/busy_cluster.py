@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from aerobee.client_core import Admin, ClusterConnection
+from aerobee.client_core import BrokerAdmin, ClusterConnection
 from aerobee.client_core.audit import Audit
 from aerobee.cluster_view.methods import CREATE_TOPIC, DESCRIBE_CLUSTER
 from aerobee.consumer_client import ConsumerConfig, PushConsumer, ReceivedMessage, StartFrom
@@ -158,7 +158,7 @@ class BusyCluster:
     async def led_by_the_first(self) -> None:
         """Whoever of the two registered first was elected; the damages know replica 0 as master."""
         if await self.in_sync() != 0:
-            await Admin(self.connection).hand_over(A, successor_id=0, timeout_ms=30_000)
+            await BrokerAdmin(self.connection).hand_over(A, successor_id=0, timeout=30.0)
             await self.in_sync()
 
     async def _described(self) -> nameserver_pb2.ClusterDescription:
@@ -205,7 +205,7 @@ async def audits_under_load(
     masters = []
 
     def hand_over() -> None:
-        done = Admin(cluster.connection).hand_over(A, timeout_ms=30_000)
+        done = BrokerAdmin(cluster.connection).hand_over(A, timeout=30.0)
         masters.append(asyncio.run_coroutine_threadsafe(done, loop).result(60).master_id)
 
     summaries = []

@@ -16,7 +16,7 @@ from aerobee.bench.audit.spark_cpu import timed_run
 from aerobee.bench.cluster import running_cluster
 from aerobee.bench.measure import Stopwatch, Throughput
 from aerobee.bench.report import Report, Row
-from aerobee.client_core import ClusterConnection, Topics
+from aerobee.client_core import ClusterConnection, TopicAdmin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +48,7 @@ async def run_audit_messages(report: Report, load: suite.Load, say: suite.Say) -
         async with running_cluster() as cluster:
             say("filling a live topic")
             async with ClusterConnection(cluster.nameserver) as connection:
-                await Topics(connection).create(TOPIC, queues=8)
+                await TopicAdmin(connection).create(TOPIC, queues=8)
             filled = await produce.produce_batches(
                 cluster.nameserver,
                 cluster.brokers[0],

@@ -26,6 +26,7 @@ from aerobee.broker.journal.follower import FollowedLog, JournalFollower
 from aerobee.broker.journal.image import JournalImages
 from aerobee.broker.journal.state import JournalClient, JournalState, JournalTerm
 from aerobee.broker.journal.writer import LINGER_S, JournalWriter, WrittenLog
+from aerobee.broker.replication.term_keeper import Stretch, TermKeeper
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     AerobeeError,
@@ -113,13 +114,10 @@ class Journal(Generic[Entry, Term]):
         self._images = JournalImages(state, journal_log, clock, interval_bytes=image_interval_bytes)
         self._writer: JournalWriter[Entry] | None = None
         self._term: Term | None = None
-        self._led: LedTerm | None = None
-        """None on a slave."""
-        self._has_left = False
-        """The term continues, but nothing more is written under it."""
+        self._keeper: TermKeeper[LedTerm] = TermKeeper()
         self._is_unclean = False
         self._begun_end = 0
-        """Where the log ended when this replica became master."""
+        """Where the log ended when the present stretch began."""
         self._saved_offset = state.next_offset
         self._following = Turns()
         self._due = asyncio.Event()
@@ -129,7 +127,7 @@ class Journal(Generic[Entry, Term]):
         journal_log.listen(self._on_advanced)
 
     def __repr__(self) -> str:
-        return f"Journal({self._name}, epoch={self._epoch}, ready={self.is_ready})"
+        return f"Journal({self._name}, {self._keeper}, ready={self.is_ready})"
 
     # ------------------------------------------------------------------------------ asking
 
@@ -157,7 +155,7 @@ class Journal(Generic[Entry, Term]):
         """
         if self._term is not None:
             return self._term
-        if self._epoch is not None:
+        if self._keeper.stretch is not None:
             raise ReplicaBehind(
                 f"this replica has just become master and is still reading {self._subject}; ask "
                 "again in a moment"
@@ -170,7 +168,7 @@ class Journal(Generic[Entry, Term]):
     def check_known(self) -> None:
         """Check that the state may be reported. A slave reports what it knows to be confirmed.
         Raises ReplicaBehind, and as `writer` on a master."""
-        if self._epoch is not None:
+        if self._keeper.stretch is not None:
             self.writer()
         elif not self._state.is_whole:
             raise ReplicaBehind(
@@ -185,14 +183,15 @@ class Journal(Generic[Entry, Term]):
                     await self._settled.wait()
 
     async def followed(self) -> None:
-        """At a stop, when nothing more is written: until all that is confirmed is applied. Raises
-        AerobeeError: it cannot be read."""
+        """Until all that is confirmed is applied. Raises AerobeeError: it cannot be read."""
         while await self._follow():
             pass
 
     async def _follow(self) -> bool:
         async with self._following:
-            return await self._follower.step()
+            # What this master writes is applied by its writer, once: while a record was being read
+            # here, it could be confirmed.
+            return self._term is None and await self._follower.step()
 
     # ------------------------------------------------------------------------------ running
 
@@ -226,8 +225,9 @@ class Journal(Generic[Entry, Term]):
         """Raises AerobeeError: try again later."""
         while self._term is None and await self._follow():  # noqa: ASYNC110
             await asyncio.sleep(0)  # let others run
-        if self._term is None and self._epoch is not None and self._knows_everything():
-            self._begin_term(self._epoch)
+        stretch = self._keeper.stretch
+        if self._term is None and stretch is not None and self._knows_everything():
+            self._begin_term(stretch)
         if self._writer is not None and self._term is not None:
             await self._images.write_if_due(self._writer, self._term)
 
@@ -249,50 +249,48 @@ class Journal(Generic[Entry, Term]):
         if self._writer is not None:
             is_due = self._images.is_due
         else:
-            is_due = self._follower.has_more or self._epoch is not None
+            is_due = self._follower.has_more or self._keeper.stretch is not None
         if is_due:
             self._due.set()
 
     # ------------------------------------------------------------------------------ terms
 
-    @property
-    def _epoch(self) -> int | None:
-        """The epoch under which this master writes, or will once it knows everything."""
-        return None if self._led is None or self._has_left else self._led.epoch
-
     def begin(self, term: LedTerm) -> None:
         """This replica has become master: it writes once it knows everything. A term that continues
         under a new epoch is kept as it is."""
-        if self._epoch is None:
-            self._begun_end = self._log.end
-            self._is_unclean = False
+        if (stretch := self._keeper.begin(term)) is not None:
+            self._begin_stretch(stretch)
         # A run decides only once whether to believe its members.
         self._is_unclean |= term.is_unclean
-        self._led, self._has_left = term, False
-        self._settle()
         self._due.set()
 
     async def leave(self) -> None:
         """Write nothing more under this term, unless it is resumed."""
-        self._has_left = self._led is not None
+        self._keeper.leave()
         self._stop_writing()
 
     def resume(self) -> None:
         """The term that was left continues after all."""
-        if self._led is not None and self._has_left:
-            self.begin(self._led)
+        if (stretch := self._keeper.resume()) is not None:
+            self._begin_stretch(stretch)
+            self._due.set()
 
     def end(self) -> None:
         """This replica is no longer master: what is not confirmed yet is never reported."""
-        self._led, self._has_left = None, False
+        self._keeper.end()
         self._stop_writing()
         self._due.set()
+
+    def _begin_stretch(self, stretch: Stretch[LedTerm]) -> None:
+        self._begun_end = self._log.end
+        self._is_unclean = stretch.term.is_unclean
 
     def _knows_everything(self) -> bool:
         """Whether all that the log had when this replica became master is confirmed and applied."""
         return self._log.confirmed_end >= self._begun_end and not self._follower.has_more
 
-    def _begin_term(self, epoch: int) -> None:
+    def _begin_term(self, stretch: Stretch[LedTerm]) -> None:
+        epoch = stretch.term.epoch
         writer = JournalWriter(
             self._name, self._subject, self._state, self._log, linger_s=self._linger_s
         )
@@ -318,7 +316,7 @@ class Journal(Generic[Entry, Term]):
     @property
     def _is_settled(self) -> bool:
         """This is a slave, or a master that is ready to answer."""
-        return self._term is not None or self._led is None
+        return self._term is not None or not self._keeper.is_master
 
     def _settle(self) -> None:
         if self._is_settled:

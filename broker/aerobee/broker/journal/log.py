@@ -86,17 +86,18 @@ class JournalLog:
 
     @property
     def begin(self) -> int:
-        """The log's."""
+        """The log position of the oldest byte that still exists."""
         return self._store.min_offset
 
     @property
     def end(self) -> int:
-        """The log's."""
+        """The log position after the last byte appended here, confirmed or not."""
         return self._store.appended_end
 
     @property
     def confirmed_end(self) -> int:
-        """The log's."""
+        """The log position below which each replica that could be elected has everything, as far
+        as known here."""
         return self._roles.confirmed_end
 
     @property

@@ -43,7 +43,7 @@ from aerobee.broker.pop.requests import (
     PopLimits,
     Read,
     Taken,
-    Wanted,
+    ToRead,
 )
 from aerobee.broker.pop.standing import Standing
 from aerobee.broker.pop.waits import HeldUntil, Unsure, Waits
@@ -190,7 +190,7 @@ class QueueState:
                 found.append(Delivery(offset, serial, flight.attempt, flight.visible_ms))
         return found
 
-    def wants(self, poll: Poll, now_ms: int) -> Wanted:
+    def wants(self, poll: Poll, now_ms: int) -> ToRead:
         """What to read for a poll, at most `poll.count` messages; `take` decides which of them it
         gets. Each message to move is returned only once."""
         self._expire(now_ms)
@@ -210,7 +210,7 @@ class QueueState:
         room, refusal = self._room()
         self._pass_known()
         fresh = min(poll.count - len(again), room)
-        return Wanted(again, self._next_offset, fresh, moves, refusal if fresh <= 0 else None)
+        return ToRead(again, self._next_offset, fresh, moves, refusal if fresh <= 0 else None)
 
     def _why_moved(self, offset: int, flight: Flight, poll: Poll) -> MoveReason | None:
         if flight.attempt >= poll.attempts_max:

@@ -84,7 +84,7 @@ class Move(NamedTuple):
     attempts: int
 
 
-class Wanted(NamedTuple):
+class ToRead(NamedTuple):
     """What to read for a poll: messages due for redelivery or whose turn it is now, in ascending
     order; then `room` messages from `begin` on that were never handed out."""
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.pop.queue_state import QueueState
-from aerobee.broker.pop.requests import Delivery, Handled, Poll, Wanted
+from aerobee.broker.pop.requests import Delivery, Handled, Poll, ToRead
 from aerobee.broker.pop.term import PopTerm
 from aerobee.broker.popping.bells import Bells, Waiter
 from aerobee.broker.popping.confirmed import until_confirmed
@@ -204,7 +204,7 @@ class Pops:
         self,
         queue: QueueState,
         poll: Poll,
-        wanted: Wanted,
+        wanted: ToRead,
         passing: Filter | None,
         *,
         is_scan: bool,

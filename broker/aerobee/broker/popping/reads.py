@@ -12,7 +12,7 @@ from typing import Final
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.pop.entries import NO_LANE, ranges_of
 from aerobee.broker.pop.lanes import lane_of
-from aerobee.broker.pop.requests import Read, Wanted
+from aerobee.broker.pop.requests import Read, ToRead
 from aerobee.broker.reading.egress import READ_BYTES_MAX, ColdRead, Egress, Fetched, ReadCode
 from aerobee.store.engine.queue_reads import QueueRead
 from aerobee.store.engine.queues.reading import STEPS_MAX, Filter
@@ -44,7 +44,7 @@ class PopReads:
     async def read(
         self,
         key: GroupQueue,
-        wanted: Wanted,
+        wanted: ToRead,
         passing: Filter | None,
         *,
         is_ordered: bool,
@@ -110,7 +110,7 @@ class PopReads:
 
     async def records(self, key: GroupQueue, offsets: Sequence[int]) -> dict[int, Record]:
         """The records of those that exist. Raises AerobeeError."""
-        wanted = Wanted(offsets, 0, 0, (), None)
+        wanted = ToRead(offsets, 0, 0, (), None)
         return (await self.read(key, wanted, None, is_ordered=False)).records
 
     async def find(

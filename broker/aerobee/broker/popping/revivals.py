@@ -26,9 +26,10 @@ from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
 from aerobee.broker.reading.queue_reader import QueueReader
-from aerobee.broker.replication.duties import Duty, Stretch, TermKeeper
+from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.replication.roles import Roles
+from aerobee.broker.replication.term_keeper import Stretch, TermKeeper
 from aerobee.broker.retries.topics import make_retry_topic
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.own_writes import OwnWrites
@@ -98,7 +99,7 @@ class Revivals(Duty):
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._term = TermKeeper()
+        self._term: TermKeeper[MasterTerm] = TermKeeper()
         self._due = asyncio.Event()
         self._reader = ConfirmedReader("revivals", parts.store, parts.roles, parts.reads)
         self._copied: dict[tuple[PollKey, int], tuple[QueueName, int]] = {}
@@ -107,14 +108,14 @@ class Revivals(Duty):
         parts.store.on_grown(self._on_grown)
 
     def begin(self, term: MasterTerm) -> None:
-        self._term.begin()
+        self._term.begin(term)
         self._due.set()
 
     async def leave(self) -> None:
         self._term.leave()
 
     def resume(self) -> None:
-        if self._term.resume():
+        if self._term.resume() is not None:
             self._due.set()
 
     def end(self) -> None:
@@ -154,7 +155,7 @@ class Revivals(Duty):
             except TimeoutError:
                 pass
 
-    async def _round(self, stretch: Stretch) -> float | None:
+    async def _round(self, stretch: Stretch[MasterTerm]) -> float | None:
         """Seconds until something is due; None: until the revive log grows. Raises AerobeeError:
         not possible now; NotMaster also if the stretch is over."""
         self._parts.journal.writer()  # otherwise the result could not be recorded
@@ -170,7 +171,7 @@ class Revivals(Duty):
         config = self._parts.topics.get(topic)
         return 0 if config is None else config.read_queue_count
 
-    async def _settle(self, queue: QueueName, stretch: Stretch) -> float | None:
+    async def _settle(self, queue: QueueName, stretch: Stretch[MasterTerm]) -> float | None:
         """Settle one queue, from its committed offset on. As `_round`."""
         key = GroupQueue(REVIVE_GROUP, *queue)
         low, end = self._parts.queues.bounds(*queue)
@@ -192,7 +193,7 @@ class Revivals(Duty):
         now_ms = self._parts.clock.now_ms()
         await self._revive_due(queue, open_, now_ms, stretch)
         done = min((each.offset for each in open_.values()), default=at)
-        self._term.check(stretch)
+        stretch.check()
         if done > begin:
             written = self._parts.offsets.commit(key, done - 1, NOBODYS)
             if written is not None:
@@ -231,7 +232,11 @@ class Revivals(Duty):
         return 0
 
     async def _revive_due(
-        self, queue: QueueName, open_: dict[PollKey, _Open], now_ms: int, stretch: Stretch
+        self,
+        queue: QueueName,
+        open_: dict[PollKey, _Open],
+        now_ms: int,
+        stretch: Stretch[MasterTerm],
     ) -> None:
         for checkpoint in [each for each in open_.values() if each.visible_ms + LATE_MS <= now_ms]:
             for offset in sorted(checkpoint.unfinished):
@@ -241,7 +246,7 @@ class Revivals(Duty):
                 checkpoint.unfinished.discard(offset)
             del open_[checkpoint.key]
 
-    async def _revive(self, poll: PollKey, offset: int, stretch: Stretch) -> bool:
+    async def _revive(self, poll: PollKey, offset: int, stretch: Stretch[MasterTerm]) -> bool:
         """False: it is lost, or cannot come again. Raises AerobeeError: not possible now."""
         try:
             data = await self._parts.queues.record(poll.topic, poll.queue_id, offset)
@@ -263,7 +268,7 @@ class Revivals(Duty):
             )
             if make_retry_topic(self._parts.topics, topic):
                 await self._parts.files.save_if_room(TOPICS_PATH)
-            self._term.check(stretch)
+            stretch.check()
             self._parts.guard.check_master()
             writes.append_copies(topic, 0, [copy], ())
         except (BatchIllegal, RecordCorrupt, RecordIllegal) as error:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from aerobee.broker.replication.master_term import MasterTerm
-from aerobee.runtime.errors import NotMaster
 
 
 class Duty(Protocol):
@@ -77,46 +76,3 @@ class OnChange(Duty):
 
     def end(self) -> None:
         self._changed()
-
-
-class Stretch:
-    """A term, or a part of it, in which a duty acts without a break."""
-
-
-class TermKeeper:
-    """The term of a duty that is carried out in steps, with waiting in between.
-
-    A term that is left and resumed is another stretch of it. What was begun in one stretch ends
-    with it, and the next one begins anew: a step that continued after the break would count what
-    the break kept it from doing.
-    """
-
-    def __init__(self) -> None:
-        self.stretch: Stretch | None = None
-        """None: do nothing."""
-        self._left = False
-
-    def begin(self) -> None:
-        """Also in place of a term that has not ended."""
-        self.stretch, self._left = Stretch(), False
-
-    def leave(self) -> None:
-        """Without effect if nothing has begun."""
-        self._left = self._left or self.stretch is not None
-        self.stretch = None
-
-    def resume(self) -> bool:
-        """Whether there was something to resume."""
-        if is_left := self._left:
-            self.begin()
-        return is_left
-
-    def end(self) -> None:
-        """What was left cannot be resumed any more."""
-        self.stretch, self._left = None, False
-
-    def check(self, stretch: Stretch | None) -> None:
-        """Call it after each wait, before anything is written. Raises NotMaster: what was begun in
-        this stretch must not be continued."""
-        if stretch is None or stretch is not self.stretch:
-            raise NotMaster("this replica's term as master has just ended or was left")

@@ -348,10 +348,10 @@ class Roles:
     def is_dispensable(self, min_insync_replicas: int) -> bool:
         """Whether another replica is master and could do without this one briefly: enough others
         are in sync for messages to be taken, and to be on more than one disk."""
-        group = self.replica_set
-        if group is None or group.master_id in (-1, self.own.broker_id):
+        replica_set = self.replica_set
+        if replica_set is None or replica_set.master_id in (NO_MASTER, self.own.broker_id):
             return False
-        others = {name for name in group.in_sync if name.broker_id != self.own.broker_id}
+        others = {name for name in replica_set.in_sync if name.broker_id != self.own.broker_id}
         return len(others) >= max(2, min_insync_replicas)
 
     # ------------------------------------------------------------------------------ terms

@@ -21,9 +21,9 @@ from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.reading.confirmed_records import ConfirmedReader
 from aerobee.broker.reading.message_lookup import MessageLookup
 from aerobee.broker.reading.queue_reader import QueueReader
-from aerobee.broker.replication.duties import Stretch, TermKeeper
 from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.replication.roles import Roles
+from aerobee.broker.replication.term_keeper import Stretch, TermKeeper
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.halves import HALF_QUEUE
@@ -98,7 +98,7 @@ class Transactions(Feature):
 
     def __init__(self, parts: Parts, opened: None = None) -> None:
         self._parts = parts
-        self._term = TermKeeper()
+        self._term: TermKeeper[MasterTerm] = TermKeeper()
         self._begun_end = 0
         self._due = asyncio.Event()
         store, durability = parts.store, parts.durability
@@ -157,31 +157,30 @@ class Transactions(Feature):
     # ------------------------------------------------------------------------------ the role
 
     def begin(self, term: MasterTerm) -> None:
-        if self._term.stretch is None:
+        if self._term.begin(term) is not None:
             self._begun_end = self._parts.store.appended_end
-        self._term.begin()
         self._due.set()
 
     async def leave(self) -> None:
         stretch = self._term.stretch
         self.checks.end()
         try:
-            if self.ends.is_ready:
+            if stretch is not None and self.ends.is_ready:
                 self.ends.pay()
                 async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                    await self._say_progress()
+                    await self._say_progress(stretch)
         except StoreFailed:
             raise
         except (AerobeeError, TimeoutError) as error:
             log_event(log, "transactions are left as they are", level=logging.WARNING, reason=error)
         finally:
-            if self._term.stretch is stretch:
+            if stretch is not None and not stretch.is_over:
                 # Even if the hand-over was cancelled meanwhile: `resume` continues from here.
                 self.ends.end_term()
                 self._term.leave()
 
     def resume(self) -> None:
-        if self._term.resume():
+        if self._term.resume() is not None:
             self._begun_end = self._parts.store.appended_end
             self._due.set()
 
@@ -228,7 +227,7 @@ class Transactions(Feature):
             except TimeoutError:
                 pass
 
-    async def _do_what_is_due(self, stretch: Stretch) -> float | None:
+    async def _do_what_is_due(self, stretch: Stretch[MasterTerm]) -> float | None:
         """Returns the seconds until something is due. Raises AerobeeError."""
         if not self.ends.is_ready:
             if not self._knows_everything():
@@ -240,19 +239,19 @@ class Transactions(Feature):
             self.ends.begin()
             self.checks.begin()
         self.ends.pay()
-        await self._say_progress()
+        await self._say_progress(stretch)
         return PROGRESS_S
 
     def _knows_everything(self) -> bool:
         confirmed_end = self._parts.roles.confirmed_end
         return confirmed_end >= self._begun_end and self.follower.has_all
 
-    async def _finish_newest(self, stretch: Stretch) -> bool:
+    async def _finish_newest(self, stretch: Stretch[MasterTerm]) -> bool:
         """A commit of the last master may have its message but not its op message: returns whether
         this was the case. Raises AerobeeError; NotMaster also if the stretch is over."""
         end = self._parts.store.queues.bounds(TRANSACTION_JOURNAL_TOPIC, 0).max_offset
         data = await self._record(TRANSACTION_JOURNAL_TOPIC, 0, end - 1) if end else None
-        self._term.check(stretch)
+        stretch.check()
         if data is None:
             return False
         try:
@@ -263,7 +262,7 @@ class Transactions(Feature):
             if state.at(intent.half_offset) is None:
                 return False
             message = await self._record(intent.topic, intent.queue_id, intent.offset)
-            self._term.check(stretch)
+            stretch.check()
             is_stored = message is not None and is_commit_of(Record(message), intent.half_position)
         except (RecordCorrupt, ValueError) as error:
             raise AerobeeError(f"the newest intent of a commit cannot be read: {error}") from None
@@ -294,20 +293,19 @@ class Transactions(Feature):
 
     # ------------------------------------------------------------------------------ progress
 
-    async def _say_progress(self) -> None:
+    async def _say_progress(self, stretch: Stretch[MasterTerm]) -> None:
         """In Apache's form. Raises AerobeeError."""
         pending, aside = self.pending, self.aside
         said = (pending.half_progress, pending.op_progress, aside.half_progress)
         if said == self._said or not self._parts.journal.is_ready:
             return
-        stretch = self._term.stretch
         end = self._parts.store.appended_end
         # Not before what it reports is on disk: a power cut must not lose only an end.
         self._parts.durability.request_flush()
         await self._parts.durability.flushed.wait(end, float("inf"))
         # Half messages first: reading op messages again is harmless.
         for (topic, queue_id), offset in zip((HALVES, OPS, ASIDES), said, strict=True):
-            self._term.check(stretch)
+            stretch.check()
             key = GroupQueue(TRANSACTIONS_GROUP, topic, queue_id)
             if (written := self._parts.offsets.commit(key, offset, NOBODYS)) is not None:
                 await asyncio.shield(written)

@@ -123,7 +123,7 @@ async def _check_known(
 ) -> None:
     """Raises GroupNotFound, TopicNotFound: nothing can be said of it, which is not that all is
     well."""
-    from aerobee.client_core.admin import unknown_group
+    from aerobee.client_core.admin_groups import unknown_group
 
     if groups:
         known = await admin.groups.list(with_own=True)

@@ -95,3 +95,8 @@ class Caller(NamedTuple):
         told = tuple((key, value) for key, value in zip(_PASSED_ON, own, strict=True) if value)
         user = ((FORWARDED_USER_KEY, self.user),) if self.user else ()
         return (*told, (FORWARDED_KEY, self.peer), *user)
+
+
+def passed_on_by(node: str) -> tuple[tuple[str, str], ...]:
+    """The metadata of what a node asks for all its clients together."""
+    return ((CLIENT_ID_KEY, node), (FORWARDED_KEY, node))

@@ -9,19 +9,19 @@ import asyncio
 from collections.abc import Sequence
 
 from aerobee.cluster_view.route import TopicRoute
-from aerobee.rocketmq_api.codes import OK, Refused, common_status, status_of, topic_not_found
+from aerobee.rocketmq_api.codes import OK, Refused, common_status, status_of
 from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
 from aerobee.rocketmq_api.receiving.polling import PollLimits, changed_invisible_ms
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
 from aerobee.rocketmq_api.services.caller import Caller
+from aerobee.rocketmq_api.services.masters import Masters
 from aerobee.rocketmq_api.services.methods import (
     ACK_MESSAGE,
     CHANGE_INVISIBLE_DURATION,
     FORWARD_TO_DEAD_LETTERS,
 )
-from aerobee.rocketmq_api.services.passing import Passing
-from aerobee.rocketmq_api.services.ports import OwnPops, RouteSource
-from aerobee.runtime.errors import AerobeeError, StaleHandle, TopicNotFound
+from aerobee.rocketmq_api.services.ports import OwnPops
+from aerobee.runtime.errors import AerobeeError, StaleHandle
 from aerobee.store.format.dead_letter_fields import GroupNameTooLong, retry_topic
 from aerobee.store.format.pop_records import pop_retry_topics
 from apache.rocketmq.v2 import definition_pb2 as v2
@@ -34,13 +34,8 @@ _Entries = Sequence[tuple[int, ReceiptHandle]]
 class Deliveries:
     """Of one node."""
 
-    def __init__(
-        self, routes: RouteSource, own: OwnPops | None, passing: Passing, limits: PollLimits
-    ) -> None:
-        """`own` is None on a node without a store."""
-        self._routes = routes
-        self._own = own
-        self._passing = passing
+    def __init__(self, masters: Masters[OwnPops], limits: PollLimits) -> None:
+        self._masters = masters
         self._limits = limits
 
     async def acknowledge(
@@ -86,12 +81,12 @@ class Deliveries:
         caller: Caller,
     ) -> dict[int, v2.Status]:
         try:
-            own = self._own_of(name)
+            own = self._masters.here(name)
             if own is not None:
                 errors = await own.acknowledge([handle for _, handle in entries])
                 said = [OK if error is None else status_of(error) for error in errors]
             else:
-                answer = await self._passing.call(
+                answer = await self._masters.call(
                     ACK_MESSAGE,
                     service_pb2.AckMessageRequest(
                         group=request.group,
@@ -119,9 +114,9 @@ class Deliveries:
         topic = stored_topic(request.topic, caller.namespace)
         invisible_ms = changed_invisible_ms(request, self._limits)
         handle = _used(request.receipt_handle, topic, group)
-        own = self._own_of(handle.broker_name)
+        own = self._masters.here(handle.broker_name)
         if own is None:
-            return await self._passing.call(
+            return await self._masters.call(
                 CHANGE_INVISIBLE_DURATION,
                 request,
                 caller,
@@ -142,9 +137,9 @@ class Deliveries:
         if not request.receipt_handle and request.message_id:
             return await self._forward_by_id(request, caller, topic, group)
         handle = _used(request.receipt_handle, topic, group)
-        own = self._own_of(handle.broker_name)
+        own = self._masters.here(handle.broker_name)
         if own is None:
-            return await self._passing.call(
+            return await self._masters.call(
                 FORWARD_TO_DEAD_LETTERS,
                 request,
                 caller,
@@ -163,9 +158,9 @@ class Deliveries:
     ) -> service_pb2.ForwardMessageToDeadLetterQueueResponse:
         """As C++ clients ask for it, at the broker from which they have the message. Other brokers
         are asked one after another."""
-        own, asked = self._own, ""
+        own, asked = self._masters.own, ""
         refusal: AerobeeError | None = None
-        if own is not None and own.is_master():
+        if own is not None:
             asked = own.broker_name
             try:
                 await own.forward_by_id(
@@ -176,10 +171,10 @@ class Deliveries:
                 refusal = error
         if caller.was_forwarded and refusal is not None:
             raise refusal
-        route = await self._known_route(topic)
+        route = await self._masters.route(topic)
         for name in sorted(route.queues_by_broker.keys() - {asked}):
             try:
-                return await self._passing.call(
+                return await self._masters.call(
                     FORWARD_TO_DEAD_LETTERS, request, caller, route=route, broker_name=name
                 )
             except AerobeeError as error:
@@ -188,25 +183,14 @@ class Deliveries:
                     refusal = error
         raise refusal or StaleHandle(f"no broker has queues of topic {topic}")
 
-    def _own_of(self, broker_name: str) -> OwnPops | None:
-        own = self._own
-        is_here = own is not None and own.broker_name == broker_name and own.is_master()
-        return own if is_here else None
-
     async def _route(self, topic: str, broker_name: str) -> TopicRoute:
-        route = await self._known_route(topic)
+        route = await self._masters.route(topic)
         if broker_name not in route.queues_by_broker:
             raise StaleHandle(
                 f"the receipt handle names broker {broker_name}, which has no queue of topic "
                 f"{topic} any more"
             )
         return route
-
-    async def _known_route(self, topic: str) -> TopicRoute:
-        try:
-            return await self._routes.route(topic)
-        except TopicNotFound:
-            raise topic_not_found(topic) from None
 
 
 def _used(text: str, topic: str, group: str) -> ReceiptHandle:

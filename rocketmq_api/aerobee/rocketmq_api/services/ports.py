@@ -81,19 +81,23 @@ class RouteSource(Protocol):
         ...
 
 
-class OwnQueues(Protocol):
-    """A broker's store."""
+class OwnBroker(Protocol):
+    """What a node has that is a replica of a broker."""
 
     @property
     def broker_name(self) -> str: ...
 
+    def is_master(self) -> bool:
+        """Whether it answers for its broker now; otherwise another replica may."""
+        ...
+
+
+class OwnQueues(OwnBroker, Protocol):
+    """A broker's store."""
+
     @property
     def store_host_ipv6(self) -> bool:
         """The family for which records need room."""
-        ...
-
-    def is_master(self) -> bool:
-        """Whether it may store messages now; otherwise another replica may."""
         ...
 
     def host_of(self, peer: str) -> HostAddress:
@@ -114,13 +118,8 @@ class OwnQueues(Protocol):
         ...
 
 
-class OwnTransactions(Protocol):
+class OwnTransactions(OwnBroker, Protocol):
     """The transactions that a broker has."""
-
-    @property
-    def broker_name(self) -> str: ...
-
-    def is_master(self) -> bool: ...
 
     async def end(
         self, topic: str, transaction_id: str, outcome: Outcome, timeout_ms: int
@@ -141,13 +140,8 @@ class Read:
     """The queue has no such offset; `next_offset` is the nearest."""
 
 
-class OwnReads(Protocol):
+class OwnReads(OwnBroker, Protocol):
     """A broker's queues, and the groups' offsets in them."""
-
-    @property
-    def broker_name(self) -> str: ...
-
-    def is_master(self) -> bool: ...
 
     async def read(
         self,
@@ -185,7 +179,7 @@ class OwnReads(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PollRequest:
     """What a poll asks of a broker; names are as in the store."""
 
     group: str
@@ -220,15 +214,10 @@ class Rung(Protocol):
     """To be called when it is rung."""
 
 
-class OwnPops(Protocol):
+class OwnPops(OwnBroker, Protocol):
     """A broker's queues for clients that let the broker choose the messages."""
 
-    @property
-    def broker_name(self) -> str: ...
-
-    def is_master(self) -> bool: ...
-
-    async def receive(self, wanted: Wanted, rings: Rung | None = None) -> Sequence[Received]:
+    async def receive(self, wanted: PollRequest, rings: Rung | None = None) -> Sequence[Received]:
         """Empty: none came in time, or before `rings` was rung. A caller that cannot deliver them
         must give them back. Raises Busy, LeaseHeld, NotMaster, TopicNotFound and others; see
         `Pops.receive`."""

@@ -16,8 +16,9 @@ from aerobee.rocketmq_api.clients.producers import ProducerTable
 from aerobee.rocketmq_api.clients.table import Client, ClientTable
 from aerobee.rocketmq_api.resources import stored_group
 from aerobee.rocketmq_api.services.caller import Caller
+from aerobee.rocketmq_api.services.masters import Masters
 from aerobee.rocketmq_api.services.methods import HEARTBEAT, NOTIFY_CLIENT_TERMINATION
-from aerobee.rocketmq_api.services.ports import Peers, RouteSource
+from aerobee.rocketmq_api.services.ports import OwnBroker
 from aerobee.runtime.errors import AerobeeError
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
@@ -29,12 +30,11 @@ class Presence:
     """The clients of one node."""
 
     def __init__(
-        self, clients: ClientTable, producers: ProducerTable, routes: RouteSource, peers: Peers
+        self, clients: ClientTable, producers: ProducerTable, masters: Masters[OwnBroker]
     ) -> None:
         self._clients = clients
         self._producers = producers
-        self._routes = routes
-        self._peers = peers
+        self._masters = masters
         self.on_left: Callable[[str], None] = lambda client: None
         """Called with the key of a client that says that it leaves."""
 
@@ -99,13 +99,13 @@ class Presence:
 
         async def tell(broker_name: str, topic: str) -> None:
             with contextlib.suppress(AerobeeError):
-                route = await self._routes.route(topic)
-                await self._peers.call(
-                    route.master_address(broker_name),
+                await self._masters.tell(
                     method,
                     request,
-                    timeout_ms=min(_TELL_MS_MAX, caller.answer_in_ms),
-                    metadata=caller.passed_on(),
+                    caller,
+                    topic=topic,
+                    broker_name=broker_name,
+                    timeout_ms_max=_TELL_MS_MAX,
                 )
 
         if brokers:

@@ -14,23 +14,22 @@ from aerobee.cluster_view.methods import Method
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
-from aerobee.rocketmq_api.codes import OK, Refused, topic_not_found
+from aerobee.rocketmq_api.codes import OK, Refused
 from aerobee.rocketmq_api.receiving.filters import prepared, wish_of
 from aerobee.rocketmq_api.receiving.messages import MessageWriter
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
 from aerobee.rocketmq_api.services.caller import Caller
+from aerobee.rocketmq_api.services.masters import Masters
 from aerobee.rocketmq_api.services.methods import (
     GET_OFFSET,
     PULL_MESSAGE,
     QUERY_OFFSET,
     UPDATE_OFFSET,
 )
-from aerobee.rocketmq_api.services.passing import Passing
-from aerobee.rocketmq_api.services.ports import OwnReads, Q, R, RouteSource
+from aerobee.rocketmq_api.services.ports import OwnReads, Q, R
 from aerobee.rocketmq_api.services.presence import Presence
 from aerobee.rocketmq_api.times import TIME_MS_END, milliseconds
-from aerobee.runtime.errors import TopicNotFound
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
@@ -43,17 +42,12 @@ class Pulls:
 
     def __init__(
         self,
-        routes: RouteSource,
-        own: OwnReads | None,
-        passing: Passing,
+        masters: Masters[OwnReads],
         presence: Presence,
         limits: PollLimits,
         expressions: CompiledExpressions,
     ) -> None:
-        """`own` is None on a node without a store."""
-        self._routes = routes
-        self._own = own
-        self._passing = passing
+        self._masters = masters
         self._presence = presence
         self._limits = limits
         self._expressions = expressions
@@ -70,10 +64,10 @@ class Pulls:
         _check_offset(request.offset)
         await begin_poll(group)
         self._presence.took_part(caller, v2.PULL_CONSUMER, group)
-        own = self._own_of(queue)
+        own = self._masters.here(queue.broker.name)
         if own is None:
             self._presence.passed_on(caller, queue.broker.name, route.topic)
-            answers = self._passing.stream(
+            answers = self._masters.stream(
                 PULL_MESSAGE, request, caller, route=route, broker_name=queue.broker.name
             )
             async with aclosing(answers):
@@ -113,7 +107,7 @@ class Pulls:
         group = stored_group(request.group, caller.namespace)
         route, queue = await self._place(request.message_queue, caller)
         _check_offset(request.offset)
-        own = self._own_of(queue)
+        own = self._masters.here(queue.broker.name)
         if own is None:
             return await self._passed(UPDATE_OFFSET, request, caller, route, queue)
         _, end = own.bounds(route.topic, queue.id)
@@ -129,7 +123,7 @@ class Pulls:
         """Raises Refused with OFFSET_NOT_FOUND."""
         group = stored_group(request.group, caller.namespace)
         route, queue = await self._place(request.message_queue, caller)
-        own = self._own_of(queue)
+        own = self._masters.here(queue.broker.name)
         if own is None:
             return await self._passed(GET_OFFSET, request, caller, route, queue)
         offset = await own.committed(group, route.topic, queue.id)
@@ -153,7 +147,7 @@ class Pulls:
             request.HasField("timestamp") and -TIME_MS_END <= time_ms < TIME_MS_END
         ):
             raise Refused(v2.BAD_REQUEST, "to find an offset by time, name a time")
-        own = self._own_of(queue)
+        own = self._masters.here(queue.broker.name)
         if own is None:
             return await self._passed(QUERY_OFFSET, request, caller, route, queue)
         begin, end = own.bounds(route.topic, queue.id)
@@ -170,7 +164,7 @@ class Pulls:
         route: TopicRoute,
         queue: v2.MessageQueue,
     ) -> R:
-        return await self._passing.call(
+        return await self._masters.call(
             method, request, caller, route=route, broker_name=queue.broker.name
         )
 
@@ -178,10 +172,7 @@ class Pulls:
         self, queue: v2.MessageQueue, caller: Caller
     ) -> tuple[TopicRoute, v2.MessageQueue]:
         topic = stored_topic(queue.topic, caller.namespace)
-        try:
-            route = await self._routes.route(topic)
-        except TopicNotFound:
-            raise topic_not_found(topic) from None
+        route = await self._masters.route(topic)
         if queue.broker.name not in route.queues_by_broker:
             raise Refused(
                 v2.BAD_REQUEST,
@@ -189,11 +180,6 @@ class Pulls:
                 "as the route does",
             )
         return route, queue
-
-    def _own_of(self, queue: v2.MessageQueue) -> OwnReads | None:
-        own = self._own
-        is_here = own is not None and own.broker_name == queue.broker.name and own.is_master()
-        return own if is_here else None
 
     def _wait_ms(self, request: service_pb2.PullMessageRequest, caller: Caller) -> int:
         limits = self._limits

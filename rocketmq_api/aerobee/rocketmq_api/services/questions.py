@@ -20,14 +20,9 @@ from aerobee.rocketmq_api.receiving.messages import MessageWriter, digest
 from aerobee.rocketmq_api.request_limits import KEPT_NAMES_MAX
 from aerobee.rocketmq_api.resources import stored_topic
 from aerobee.rocketmq_api.sending.message_types import accepted_types
-from aerobee.rocketmq_api.services.caller import CLIENT_ID_KEY, FORWARDED_KEY, Caller
+from aerobee.rocketmq_api.services.caller import Caller, passed_on_by
 from aerobee.rocketmq_api.services.methods import TELEMETRY
-from aerobee.rocketmq_api.services.ports import (
-    OwnTransactions,
-    PeerStream,
-    RouteSource,
-    StreamingPeers,
-)
+from aerobee.rocketmq_api.services.ports import PeerStream, RouteSource, StreamingPeers
 from aerobee.runtime.errors import AerobeeError
 from aerobee.store.format.compression import BodyCorrupt, decompress
 from aerobee.store.format.record import SYSFLAG_COMPRESSED
@@ -114,14 +109,15 @@ class QuestionStreams:
         node: str,
         questions: Questions,
         routes: RouteSource,
-        own: OwnTransactions | None,
+        here: Callable[[], str],
         peers: StreamingPeers,
     ) -> None:
-        """`node`: a unique name among the nodes."""
+        """`node`: a unique name among the nodes; `here`: the broker whose master this node is; "":
+        of none."""
         self._node = node
         self._questions = questions
         self._routes = routes
-        self._own = own
+        self._here = here
         self._peers = peers
         self._due = asyncio.Event()
         self._streams: dict[str, _QuestionStream] = {}
@@ -151,8 +147,7 @@ class QuestionStreams:
     async def _wanted(self) -> Mapping[str, frozenset[str]]:
         """By address, the topics of the broker there that have producers here."""
         found: dict[str, set[str]] = {}
-        own = self._own
-        here = own.broker_name if own is not None and own.is_master() else ""
+        here = self._here()
         for number, topic in enumerate(sorted(self._questions.clients.topics), 1):
             if number % LOOKS_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -185,7 +180,7 @@ class _QuestionStream:
     ) -> None:
         self._peers = peers
         self._address = address
-        self._metadata = ((CLIENT_ID_KEY, node), (FORWARDED_KEY, node))
+        self._metadata = passed_on_by(node)
         self._on_asked = on_asked
         self._topics: frozenset[str] = frozenset()
         self._changed = asyncio.Event()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from aerobee.rocketmq_api.codes import OK, Refused, topic_not_found
+from aerobee.rocketmq_api.codes import OK, Refused
 from aerobee.rocketmq_api.resources import stored_topic
 from aerobee.rocketmq_api.sending.message_types import accepted_types
 from aerobee.rocketmq_api.services.caller import Caller
+from aerobee.rocketmq_api.services.masters import Masters
 from aerobee.rocketmq_api.services.methods import RECALL_MESSAGE
-from aerobee.rocketmq_api.services.passing import Passing
-from aerobee.rocketmq_api.services.ports import OwnQueues, RouteSource
-from aerobee.runtime.errors import MessageNotFound, TopicNotFound
+from aerobee.rocketmq_api.services.ports import OwnQueues
+from aerobee.runtime.errors import MessageNotFound
 from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
@@ -18,11 +18,8 @@ from apache.rocketmq.v2 import service_pb2
 class Recalls:
     """Of one node."""
 
-    def __init__(self, routes: RouteSource, own: OwnQueues | None, passing: Passing) -> None:
-        """`own` is None on a node without a store."""
-        self._routes = routes
-        self._own = own
-        self._passing = passing
+    def __init__(self, masters: Masters[OwnQueues]) -> None:
+        self._masters = masters
 
     async def recall(
         self, request: service_pb2.RecallMessageRequest, caller: Caller
@@ -32,17 +29,14 @@ class Recalls:
         succeeds. Raises others of `OwnQueues.recall`."""
         topic = stored_topic(request.topic, caller.namespace)
         handle = _decoded(request.recall_handle, topic)
-        try:
-            route = await self._routes.route(topic)
-        except TopicNotFound:
-            raise topic_not_found(topic) from None
+        route = await self._masters.route(topic)
         if v2.DELAY not in accepted_types(route.attributes):
             raise Refused(
                 v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
                 f"topic {topic} takes no delayed messages, so none of it can be recalled",
             )
-        own = self._own
-        if own is not None and own.broker_name == handle.broker_name and own.is_master():
+        own = self._masters.here(handle.broker_name)
+        if own is not None:
             try:
                 await own.recall(request.recall_handle)
             except MessageNotFound as error:
@@ -50,7 +44,7 @@ class Recalls:
             return service_pb2.RecallMessageResponse(status=OK, message_id=handle.unique_key)
         if handle.broker_name not in route.queues_by_broker:
             raise _illegal("it names a broker that has no queue of the topic")
-        return await self._passing.call(
+        return await self._masters.call(
             RECALL_MESSAGE, request, caller, route=route, broker_name=handle.broker_name
         )
 

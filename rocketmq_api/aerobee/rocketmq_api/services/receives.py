@@ -21,7 +21,7 @@ from aerobee.cluster_view.route import PERM_READ, TopicRoute
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
 from aerobee.rocketmq_api.clients.settings import GroupRules
-from aerobee.rocketmq_api.codes import OK, topic_not_found
+from aerobee.rocketmq_api.codes import OK
 from aerobee.rocketmq_api.receiving.filters import prepared, wish_of
 from aerobee.rocketmq_api.receiving.messages import MessageWriter
 from aerobee.rocketmq_api.receiving.polling import (
@@ -32,14 +32,14 @@ from aerobee.rocketmq_api.receiving.polling import (
 )
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
 from aerobee.rocketmq_api.services.caller import TAKE_KEY, Caller
+from aerobee.rocketmq_api.services.masters import Masters, check
 from aerobee.rocketmq_api.services.methods import CHANGE_INVISIBLE_DURATION, RECEIVE_MESSAGE
-from aerobee.rocketmq_api.services.passing import Passing, check
-from aerobee.rocketmq_api.services.ports import Groups, OwnPops, Received, RouteSource, Wanted
+from aerobee.rocketmq_api.services.ports import Groups, OwnPops, PollRequest, Received
 from aerobee.rocketmq_api.services.presence import Presence
 from aerobee.rocketmq_api.services.rings import Attempt, Far, Poll, Rings
 from aerobee.rocketmq_api.times import duration, timestamp
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import AerobeeError, NoBrokerAvailable, NotReadableTopic, TopicNotFound
+from aerobee.runtime.errors import AerobeeError, NoBrokerAvailable, NotReadableTopic
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
@@ -60,7 +60,7 @@ class _Asked(NamedTuple):
     route: TopicRoute
     name: str
     """The broker that the client named, if possible."""
-    wanted: Wanted
+    wanted: PollRequest
 
     @property
     def attempt(self) -> Attempt:
@@ -73,9 +73,7 @@ class Receives:
 
     def __init__(
         self,
-        routes: RouteSource,
-        own: OwnPops | None,
-        passing: Passing,
+        masters: Masters[OwnPops],
         rings: Rings,
         presence: Presence,
         groups: Groups,
@@ -83,10 +81,7 @@ class Receives:
         limits: PollLimits,
         expressions: CompiledExpressions,
     ) -> None:
-        """`own` is None on a node without a store."""
-        self._routes = routes
-        self._own = own
-        self._passing = passing
+        self._masters = masters
         self._rings = rings
         self._presence = presence
         self._groups = groups
@@ -122,12 +117,11 @@ class Receives:
         # A take is for what is here, whichever broker its client named.
         named = "" if caller.is_take else request.message_queue.broker.name
         name = self._broker(named, route)
-        own = self._own
-        if own is not None:
-            has_queues = route.queues_by_broker.get(own.broker_name)
-            own = own if has_queues and own.is_master() else None
+        own = self._masters.own
+        if own is not None and not route.queues_by_broker.get(own.broker_name):
+            own = None
         rules = await self._groups.rules(group) if own is not None else GroupRules()
-        wanted = Wanted(
+        wanted = PollRequest(
             group=group,
             topic=topic,
             client=caller.client,
@@ -204,7 +198,7 @@ class Receives:
         rings, count = far.rings, 0
         # A push consumer's broker must hear that the consumer is alive.
         self._presence.passed_on(asked.caller, far.name, asked.wanted.topic)
-        answers = self._passing.stream(
+        answers = self._masters.stream(
             RECEIVE_MESSAGE,
             asked.request,
             asked.caller,
@@ -244,7 +238,7 @@ class Receives:
     async def _passed_on(self, asked: _Asked, wait_ms: int) -> None:
         """The whole poll is one at the named broker: it knows no rings."""
         self._presence.passed_on(asked.caller, asked.name, asked.wanted.topic)
-        answers = self._passing.stream(
+        answers = self._masters.stream(
             RECEIVE_MESSAGE,
             asked.request,
             asked.caller,
@@ -269,7 +263,7 @@ class Receives:
     async def _given_back(self, asked: _Asked, name: str, handles: Sequence[str]) -> None:
         with suppress(AerobeeError):  # they come again when their time is over
             for handle in handles:
-                await self._passing.call(
+                await self._masters.call(
                     CHANGE_INVISIBLE_DURATION,
                     service_pb2.ChangeInvisibleDurationRequest(
                         group=asked.request.group,
@@ -313,10 +307,7 @@ class Receives:
         await write(_Answer(delivery_timestamp=timestamp(self._clock.now_ms())))
 
     async def _route(self, topic: str) -> TopicRoute:
-        try:
-            route = await self._routes.route(topic)
-        except TopicNotFound:
-            raise topic_not_found(topic) from None
+        route = await self._masters.route(topic)
         if not route.perm & PERM_READ:
             raise NotReadableTopic(
                 f"topic {topic} has no readable queue: its permission forbids reading"
@@ -327,7 +318,7 @@ class Receives:
         """The broker that the client named, if it has queues of the topic; otherwise this one, or
         any."""
         counts = route.queues_by_broker
-        here = "" if self._own is None else self._own.broker_name
+        here = self._masters.replica_name
         for name in (named, here, *sorted(counts)):
             if counts.get(name) and (name == here or route.master(name) is not None):
                 return name

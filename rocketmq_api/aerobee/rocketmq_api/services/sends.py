@@ -22,33 +22,20 @@ from aerobee.rocketmq_api.codes import (
     common_status,
     error_of,
     status_of,
-    topic_not_found,
 )
 from aerobee.rocketmq_api.resources import stored_topic
 from aerobee.rocketmq_api.sending.checks import SendLimits, check_message, check_request
 from aerobee.rocketmq_api.sending.message_types import accepted_types
 from aerobee.rocketmq_api.sending.records import Circumstances, Taken, take_message
 from aerobee.rocketmq_api.services.caller import Caller
+from aerobee.rocketmq_api.services.masters import Masters
 from aerobee.rocketmq_api.services.methods import SEND_MESSAGE
 from aerobee.rocketmq_api.services.placing import Place, places
-from aerobee.rocketmq_api.services.ports import (
-    OwnQueues,
-    Peers,
-    QueueRecords,
-    RouteSource,
-    Sent,
-    Unsafe,
-)
+from aerobee.rocketmq_api.services.ports import OwnQueues, QueueRecords, Sent, Unsafe
 from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.rpc.call_border import Reply
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import (
-    AerobeeError,
-    NoBrokerAvailable,
-    NotMaster,
-    TopicNotFound,
-    Unreachable,
-)
+from aerobee.runtime.errors import AerobeeError, NoBrokerAvailable, NotMaster, Unreachable
 from aerobee.store.format.message_content import client_mark
 from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
 from apache.rocketmq.v2 import definition_pb2 as v2
@@ -79,17 +66,12 @@ class Sends:
 
     def __init__(
         self,
-        routes: RouteSource,
-        own: OwnQueues | None,
-        peers: Peers,
+        masters: Masters[OwnQueues],
         clock: Clock,
         limits: SendLimits,
         questions: Questions,
     ) -> None:
-        """`own` is None on a node without a store."""
-        self._routes = routes
-        self._own = own
-        self._peers = peers
+        self._masters = masters
         self._clock = clock
         self._limits = limits
         self._questions = questions
@@ -105,17 +87,18 @@ class Sends:
             wait_s = meter.spend(Traffic.SEND, request.ByteSize(), patience_s=PATIENCE_S)
             if wait_s:
                 return partial(self._send_later, partial(meter.pause, wait_s), request, caller)
-        own, here = self._own, self._own_name()
-        if not here:
+        own = self._masters.own
+        if own is None:
             return partial(self.send, request, caller)
         messages = request.messages
         check_request(messages)
-        route = self._routes.known(stored_topic(messages[0].topic, caller.namespace))
+        route = self._masters.known(stored_topic(messages[0].topic, caller.namespace))
         if route is None:
             return partial(self.send, request, caller)
+        here = own.broker_name
         parts = self._placed(messages, route, here, caller)
         # A new master accepts messages of transactions a moment later: wait for that.
-        if own is None or parts.keys() != {here} or _are_half(messages):
+        if parts.keys() != {here} or _are_half(messages):
             self._check(messages, caller)
             return partial(self._send, parts, request, route, caller)
         storing, sent = self._stored(own, parts[here], messages, route, caller)
@@ -144,11 +127,8 @@ class Sends:
         check_request(messages)
         topic = stored_topic(messages[0].topic, caller.namespace)
         self._check(messages, caller)
-        try:
-            route = await self._routes.route(topic)
-        except TopicNotFound:
-            raise topic_not_found(topic) from None
-        parts = self._placed(messages, route, self._own_name(), caller)
+        route = await self._masters.route(topic)
+        parts = self._placed(messages, route, self._masters.own_name, caller)
         return await self._send(parts, request, route, caller)
 
     def _check(self, messages: Sequence[v2.Message], caller: Caller) -> None:
@@ -179,10 +159,6 @@ class Sends:
             ((name, part),) = parts.items()
             return _answer(await self._part(name, part, request, route, caller))
         return _answer(await self._parts(parts, request, route, caller))
-
-    def _own_name(self) -> str:
-        own = self._own
-        return own.broker_name if own is not None and own.is_master() else ""
 
     async def _parts(
         self,
@@ -219,17 +195,18 @@ class Sends:
         until_s = self._clock.monotonic_s() + min(_ELECTION_MS_MAX, caller.answer_in_ms) / 1_000
         while True:
             try:
-                if self._own is not None and name == self._own_name():
-                    storing, sent = self._stored(self._own, part, request.messages, route, caller)
+                own = self._masters.here(name)
+                if own is not None:
+                    storing, sent = self._stored(own, part, request.messages, route, caller)
                     return storing.entries(await sent)
                 return await self._forward(name, part, request, route, caller)
             except (NotMaster, NoBrokerAvailable, Unreachable):
-                self._routes.invalidate(route.topic)
+                self._masters.contradicted(route.topic)
                 is_late = self._clock.monotonic_s() + _AGAIN_S > until_s
                 if caller.was_forwarded or is_late:
                     raise
             await asyncio.sleep(_AGAIN_S)
-            route = await self._routes.route(route.topic)
+            route = await self._masters.route(route.topic)
 
     def _stored(
         self,
@@ -266,28 +243,21 @@ class Sends:
         route: TopicRoute,
         caller: Caller,
     ) -> _Entries:
-        if caller.was_forwarded:
-            raise NotMaster(
-                f"messages for broker {name} were passed on to another node: routes are changing; "
-                "retry in a moment"
-            )
-        address = route.master_address(name)
         if len(part) < len(request.messages):
             request = service_pb2.SendMessageRequest(
                 messages=[request.messages[index] for index, _ in part]
             )
-        answer = await self._peers.call(
-            address,
-            SEND_MESSAGE,
-            request,
-            timeout_ms=caller.answer_in_ms,
-            metadata=caller.passed_on(),
+        answer = await self._masters.ask(
+            SEND_MESSAGE, request, caller, route=route, broker_name=name
         )
         error = error_of(answer.status)
         if error is not None and len(answer.entries) != len(part):
             raise error
         if len(answer.entries) != len(part):
-            raise AerobeeError(f"{address} answered {len(answer.entries)} entries for {len(part)}")
+            raise AerobeeError(
+                f"{route.master_address(name)} answered {len(answer.entries)} entries for "
+                f"{len(part)}"
+            )
         return list(answer.entries)
 
 

@@ -13,14 +13,14 @@ from typing import Any, NoReturn
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.table import ClientTable
-from aerobee.rocketmq_api.codes import OK, Refused, topic_not_found
+from aerobee.rocketmq_api.codes import OK, Refused
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
 from aerobee.rocketmq_api.routes.message_queues import assignments, message_queues
 from aerobee.rocketmq_api.sending.checks import SENDING, SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.deliveries import Deliveries
-from aerobee.rocketmq_api.services.passing import Passing
+from aerobee.rocketmq_api.services.masters import Masters
 from aerobee.rocketmq_api.services.ports import (
     Groups,
     OwnPops,
@@ -43,7 +43,6 @@ from aerobee.rpc.call_border import Reply
 from aerobee.rpc.outside import came_outside
 from aerobee.rpc.served_method import answered_later
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import TopicNotFound
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2, service_pb2_grpc
 
@@ -71,28 +70,28 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         """`own`, `reads`, `pops` and `transactions` are a broker's; a node without them passes on
         what needs a store. `clients` are the known clients, `expressions` caches their filters.
         `node`: a unique name among the nodes."""
-        self._routes = routes
         self._groups = groups
         self.questions = Questions()
-        self._question_streams = QuestionStreams(node, self.questions, routes, transactions, peers)
-        self._presence = Presence(clients, self.questions.clients, routes, peers)
+        of_queues = Masters(routes, peers, own)
+        of_pops = Masters(routes, peers, pops)
+        of_transactions = Masters(routes, peers, transactions)
+        self._masters = of_queues
+        self._question_streams = QuestionStreams(
+            node, self.questions, routes, lambda: of_transactions.own_name, peers
+        )
+        self._presence = Presence(clients, self.questions.clients, of_queues)
         sending = sending or SENDING
-        self._sends = Sends(routes, own, peers, clock, sending, self.questions)
+        self._sends = Sends(of_queues, clock, sending, self.questions)
         polling = polling or PollLimits()
-        passing = Passing(routes, peers)
-        self._recalls = Recalls(routes, own, passing)
-        self._end_transactions = EndTransactions(routes, transactions, passing)
-        self._pulls = Pulls(routes, reads, passing, self._presence, polling, expressions)
-
-        def here() -> str:
-            return pops.broker_name if pops is not None and pops.is_master() else ""
-
-        self.rings = Rings(routes, peers, here)
+        self._recalls = Recalls(of_queues)
+        self._end_transactions = EndTransactions(of_transactions)
+        self._pulls = Pulls(Masters(routes, peers, reads), self._presence, polling, expressions)
+        self.rings = Rings(routes, peers, lambda: of_pops.own_name)
         self._receives = Receives(
-            routes, pops, passing, self.rings, self._presence, groups, clock, polling, expressions
+            of_pops, self.rings, self._presence, groups, clock, polling, expressions
         )
         self._presence.on_left = self._receives.client_left
-        self._deliveries = Deliveries(routes, pops, passing, polling)
+        self._deliveries = Deliveries(of_pops, polling)
         self._telemetry = Telemetry(
             clients, groups, self.questions, expressions, sending=sending, polling=polling
         )
@@ -209,11 +208,7 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         _refuse("lite topics are not supported; use a message group or a tag in an ordinary topic")
 
     async def _route(self, topic: v2.Resource, caller: Caller) -> TopicRoute:
-        name = stored_topic(topic, caller.namespace)
-        try:
-            return await self._routes.route(name)
-        except TopicNotFound:
-            raise topic_not_found(name) from None
+        return await self._masters.route(stored_topic(topic, caller.namespace))
 
 
 def add_messaging_service(service: MessagingService, server: object) -> None:

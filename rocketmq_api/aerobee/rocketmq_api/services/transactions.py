@@ -14,9 +14,9 @@ from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.codes import Refused
 from aerobee.rocketmq_api.resources import stored_topic
 from aerobee.rocketmq_api.services.caller import Caller
+from aerobee.rocketmq_api.services.masters import Masters
 from aerobee.rocketmq_api.services.methods import END_TRANSACTION
-from aerobee.rocketmq_api.services.passing import Passing
-from aerobee.rocketmq_api.services.ports import OwnTransactions, RouteSource
+from aerobee.rocketmq_api.services.ports import OwnTransactions
 from aerobee.runtime.errors import AerobeeError, MessageNotFound, NotMaster, TopicNotFound
 from aerobee.store.format.transaction_records import Outcome
 from apache.rocketmq.v2 import definition_pb2 as v2
@@ -36,11 +36,8 @@ _Answer = service_pb2.EndTransactionResponse
 class EndTransactions:
     """Of one node."""
 
-    def __init__(self, routes: RouteSource, own: OwnTransactions | None, passing: Passing) -> None:
-        """`own` is None on a node without a store."""
-        self._routes = routes
-        self._own = own
-        self._passing = passing
+    def __init__(self, masters: Masters[OwnTransactions]) -> None:
+        self._masters = masters
 
     async def end(self, request: service_pb2.EndTransactionRequest, caller: Caller) -> _Answer:
         """Raises Refused with INVALID_TRANSACTION_ID: no broker of the topic knows it;
@@ -56,8 +53,8 @@ class EndTransactions:
         if outcome is None:
             # Its producer does not know yet, and will be asked again.
             return _answer("OK")
-        own = self._own
-        if own is not None and own.is_master():
+        own = self._masters.own
+        if own is not None:
             try:
                 ended = await own.end(topic, transaction_id, outcome, caller.answer_in_ms)
             except MessageNotFound as error:
@@ -73,16 +70,15 @@ class EndTransactions:
         self, request: service_pb2.EndTransactionRequest, caller: Caller, topic: str
     ) -> _Answer:
         try:
-            route = await self._routes.route(topic)
+            route = await self._masters.route(topic)
         except TopicNotFound:
             route = None
-        own = self._own
-        here = own.broker_name if own is not None and own.is_master() else ""
+        here = self._masters.own_name
         others = [] if route is None else [name for name in route.queues_by_broker if name != here]
 
         async def ask(route: TopicRoute, name: str) -> _Answer | AerobeeError:
             try:
-                return await self._passing.call(
+                return await self._masters.call(
                     END_TRANSACTION, request, caller, route=route, broker_name=name
                 )
             except AerobeeError as error:

@@ -17,7 +17,7 @@ from aerobee.broker.sending.guard import Guard
 from aerobee.domain.names import is_retry_topic
 from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
 from aerobee.rocketmq_api.receiving.messages import message_id_of
-from aerobee.rocketmq_api.services.ports import Received, Rung, Wanted
+from aerobee.rocketmq_api.services.ports import PollRequest, Received, Rung
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     AerobeeError,
@@ -69,7 +69,7 @@ class OwnPops:
         self._on_delivered = on_delivered
         self._turn = 0
 
-    async def receive(self, wanted: Wanted, rings: Rung | None = None) -> list[Received]:
+    async def receive(self, wanted: PollRequest, rings: Rung | None = None) -> list[Received]:
         await self._offsets.acting_for(wanted.group)
         poll = Poll(
             wanted.client,

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from aerobee.client_core.admin_topics import TopicAdmin
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.group_calls import GroupCalls
 from aerobee.client_core.offsets import Offsets, all_of
-from aerobee.client_core.topics import Topics as ClusterTopics
 from aerobee.cluster_view.methods import QUERY_BOUNDS
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.columns import Expected, RecordColumns
@@ -167,7 +167,7 @@ class LivePlace:
         topics = self.options.topics
         names = topics.named()
         if names is None:
-            listed = await ClusterTopics(connection, timeout_ms=timeout_ms).list()
+            listed = await TopicAdmin(connection, timeout_ms=timeout_ms).list()
             names = tuple(topic.name for topic in listed if topics.matches(topic.name))
         queues: list[MessageQueue] = []
         for at in range(0, len(names), _ASKED_AT_ONCE):
