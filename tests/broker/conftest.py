@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import pytest
@@ -30,6 +30,7 @@ from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
 MIB = 1024 * 1024
+F = TypeVar("F", bound=Feature)
 
 
 @dataclass
@@ -49,6 +50,10 @@ class RunningBroker:
         self.offsets = broker_pb2_grpc.OffsetServiceStub(self.channel)
         self.groups = broker_pb2_grpc.GroupServiceStub(self.channel)
         self.admin = broker_pb2_grpc.AdminServiceStub(self.channel)
+
+    def feature(self, kind: type[F]) -> F:
+        """Its feature of this kind."""
+        return next(each for each in self.wiring.features if isinstance(each, kind))
 
     async def stop(self) -> None:
         """Stop gracefully; raises what the broker raised."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -25,6 +24,7 @@ from pathlib import Path
 from aerobee.access.node import NodeAccess
 from aerobee.access.recording import recording
 from aerobee.broker.cluster.cluster_link import node_name
+from aerobee.broker.cluster.own_address import store_host_of
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.features import Kind
 from aerobee.broker.observe.health import BrokerHealth
@@ -38,7 +38,6 @@ from aerobee.rpc.memory_budget import BROKER_MEMORY, MemoryBudget
 from aerobee.rpc.node_ports import serve_node_ports
 from aerobee.rpc.peer_limits import PeerLimits
 from aerobee.runtime.clock import Clock, SystemClock, system_random
-from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
 from aerobee.runtime.open_files import connections_max, raise_limit
 from aerobee.runtime.private_files import close_to_others
@@ -49,13 +48,9 @@ from aerobee.store.engine.config import StoreConfig
 from aerobee.store.engine.disk import Disk, RealDisk
 from aerobee.store.engine.flush_ledger import BEHIND_FACTOR
 from aerobee.store.flush.workers import DiskWorkers, Threads, Workers
-from aerobee.store.format.record_layout import HostAddress
 
 log = logging.getLogger(__name__)
 
-RESOLVE_TIMEOUT_S = 30.0
-"""How long a start waits for its own name to resolve."""
-RESOLVE_PAUSE_S = 0.5
 FILE_THREADS = 2
 """Threads that replace small files."""
 
@@ -119,7 +114,7 @@ async def serve_broker(
         serve_node_ports(config, NODE_TYPE, health, peer_limits, clock=clock) as (tls, metrics),
         recording(config, str(node_name(config)), NODE_TYPE, clock, metrics) as recorder,
     ):
-        store_host = await _store_host(config, clock)
+        store_host = await store_host_of(config, clock)
         with (
             workers.pool("read", config.read_threads_max) as reads,
             workers.pool("files", FILE_THREADS) as files,
@@ -290,30 +285,3 @@ def _store_within(config: StoreConfig, memory: MemoryBudget) -> StoreConfig:
         index_pending_bytes_max=index // BEHIND_FACTOR,
         recovery_tail_bytes_max=recovery,
     )
-
-
-async def _store_host(config: BrokerConfig, clock: Clock) -> HostAddress:
-    """The address stamped into records; a new name may take a while to resolve.
-
-    Raises:
-        InvalidArgument: it is a name that cannot be resolved.
-    """
-    known = config.known_store_host()
-    if known is not None:
-        return known
-    host, _, port = (config.address or config.listen).rpartition(":")
-    loop = asyncio.get_running_loop()
-    deadline_s = clock.monotonic_s() + RESOLVE_TIMEOUT_S
-    while True:
-        try:
-            found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-            break
-        except OSError as error:
-            if clock.monotonic_s() >= deadline_s:
-                raise InvalidArgument(
-                    f"cannot resolve {host!r} of the broker's address: {error}; set store_host to "
-                    "an IP address and port"
-                ) from error
-            log_event(log, "the broker's own name is not known yet", name=host, reason=error)
-        await asyncio.sleep(RESOLVE_PAUSE_S)
-    return HostAddress(socket.inet_pton(found[0][0], str(found[0][4][0])), int(port))

@@ -16,7 +16,6 @@ from aerobee.broker.cluster.registration import Registration
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.features import Edge, Feature, Task
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
-from aerobee.broker.observe.broker_state import Writability
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import NODE_TYPE, BrokerFigures
 from aerobee.broker.observe.readiness import Readiness
@@ -26,7 +25,7 @@ from aerobee.broker.replication.replica_folder import ReplicaFolder
 from aerobee.broker.replication.role_manager import Reopening, RoleManager
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
-from aerobee.broker.sending.guard import Guard
+from aerobee.broker.sending.guard import Guard, Writability
 from aerobee.cluster_view.channels import Channels
 from aerobee.rpc.metrics_endpoint import MetricsEndpoint
 from aerobee.runtime.clock import Clock

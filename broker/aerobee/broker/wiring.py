@@ -14,10 +14,9 @@ from typing import Any, Final, TypeVar
 
 from aerobee.access.node import NodeAccess
 from aerobee.broker.cluster.closing import Closing
-from aerobee.broker.cluster.cluster_link import ClusterLink, condition_of, identity_of
+from aerobee.broker.cluster.cluster_link import ClusterLink, identity_of
 from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.cluster.own_address import OwnAddress
-from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.counters import Counters
@@ -41,8 +40,7 @@ from aerobee.broker.groups.run_record import LEASES_PATH
 from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinutes
 from aerobee.broker.observe.audit.log_checksums import LogChecksums
 from aerobee.broker.observe.audit.snapshots import Snapshots
-from aerobee.broker.observe.audit.unread import UnreadSurvey
-from aerobee.broker.observe.broker_state import BrokerState, Writability
+from aerobee.broker.observe.broker_state import BrokerState
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import BrokerFigures
 from aerobee.broker.observe.metrics.lag import LagReading
@@ -82,7 +80,7 @@ from aerobee.broker.run import ROLES_TASK, Failure, Run, Timekeeper
 from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.durability import Durability
-from aerobee.broker.sending.guard import Guard
+from aerobee.broker.sending.guard import Guard, Writability
 from aerobee.broker.sending.ingest import Ingest
 from aerobee.broker.sending.message_encoder import MessageEncoder
 from aerobee.broker.sending.own_writes import OwnWrites
@@ -160,7 +158,7 @@ class Wiring:
         self._wire_duties()
         self._wire_observation()
         self._wire_edges()
-        self.registration = self._make_registration()
+        self.registration = ClusterLink(self).registration()
         self.run = self._make_run(health, metrics)
 
     # ------------------------------------------------------------------------------ the log
@@ -414,24 +412,7 @@ class Wiring:
         self.report = ReplicationReport(self.replica, roles, self.manager, self.follower)
         self.writability = Writability(self.guard, store, self.watch)
         self.state = BrokerState(self)
-        self.snapshots = Snapshots(
-            folder,
-            self.coordinator,
-            self.offsets,
-            roles,
-            self.minutes,
-            self.delays.counts.by_topic,
-            partial(
-                UnreadSurvey,
-                store,
-                self.current_run.members,
-                self.clients,
-                self.reads,
-                self.expressions,
-                self.counters,
-            ),
-            clock,
-        )
+        self.snapshots = Snapshots(self)
         self.checksums = LogChecksums(store, self.reads)
         self.pull_service = PullService(
             self.egress,
@@ -461,55 +442,12 @@ class Wiring:
         added = (edge for feature in self.features for edge in feature.edges)
         self.edges: Sequence[Edge] = [self.own_edge, *added]
 
-    def _make_registration(self) -> Registration | None:
-        """None: the broker is a cluster by itself."""
-        config, lease_ms = self.config, self.config.registration_lease_ms
-        if not config.nameservers:
-            return None
-        link = ClusterLink(
-            self.identity,
-            self.address,
-            roles=self.roles,
-            store=self.store,
-            topics=self.topics,
-            replica=self.replica,
-            report=self.report,
-            handover=self.handover,
-            topic_ends=self.progress.topic_ends,
-            files=self.files,
-            no_room_reason=self.writability.no_room_reason,
-            condition=partial(condition_of, self.watch, self.slow_loop),
-            on_topics_gone=self.egress.wake_all,
-            book=self.access.book,
-            closing=self.closing,
-            lease_ms=lease_ms,
-            store_host_ipv6=self.store_host.is_ipv6,
-            zone=config.zone,
-            in_sync_min=config.replication.min_insync_replicas,
-        )
-        return Registration(
-            RegistrationConfig(nameservers=config.nameservers, lease_duration_ms=lease_ms),
-            clock=self.clock,
-            chance=self.chance,
-            heartbeat=link.heartbeat,
-            on_directive=link.follow,
-            on_sending=self.roles.heartbeat_sent,
-            on_incomplete=self.manager.count_as_another_log,
-            due=self.heartbeat_due,
-            engine=config.grpc.engine,
-            credentials=self.access.credentials,
-            tls=self.tls.dialled,
-        )
-
     # ------------------------------------------------------------------------------ the run
 
     def _make_run(self, health: BrokerHealth, metrics: MetricsEndpoint) -> Run:
+        reads, writability = self.store.reads, self.writability
         by_time = Timekeeper(
-            self.clock,
-            self.coordinator,
-            self.store.reads,
-            self.writability,
-            self.heartbeat_due.set,
+            self.clock, self.coordinator, reads, writability, self.heartbeat_due.set
         )
         save_tables = partial(self.files.keep_saving, self.config.snapshot_interval_ms / 1_000)
         return Run(

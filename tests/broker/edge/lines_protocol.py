@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from aerobee.broker.features import Feature
 from aerobee.broker.groups.ownership import NOBODYS
@@ -135,10 +135,8 @@ class Parts(Protocol):
 class Lines(Feature):
     """A broker with this one serves lines, too."""
 
-    newest: ClassVar[LinesEdge]
-
     def __init__(self, parts: Parts, opened: None) -> None:
-        edge = LinesEdge(
+        self.edge = LinesEdge(
             parts.ingest,
             parts.encoder,
             parts.durability,
@@ -146,5 +144,4 @@ class Lines(Feature):
             parts.offsets,
             parts.clock,
         )
-        self.edges = (edge,)
-        Lines.newest = edge
+        self.edges = (self.edge,)

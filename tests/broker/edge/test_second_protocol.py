@@ -48,7 +48,7 @@ async def start_both(start_broker: StartBroker) -> StartBoth:
 
     async def start(**changes: Any) -> tuple[RunningBroker, LinesEdge]:
         broker = await start_broker(features=(Lines,), **changes)
-        return broker, Lines.newest
+        return broker, broker.feature(Lines).edge
 
     return start
 

@@ -1,4 +1,4 @@
-"""The broker at one moment: what it is, what it has done, and why it takes no messages."""
+"""The broker at one moment: what it is and what it has done."""
 
 from __future__ import annotations
 
@@ -12,49 +12,12 @@ from aerobee.broker.observe.stats import BrokerStatistics, process_statistics
 from aerobee.broker.offsets.feature import Progress
 from aerobee.broker.replication.report import ReplicationReport
 from aerobee.broker.replication.roles import Roles
-from aerobee.broker.sending.guard import Guard
+from aerobee.broker.sending.guard import Writability
 from aerobee.domain.names import is_retry_topic
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.loop_delay import LoopDelay
 from aerobee.store.engine.message_store import MessageStore
-from aerobee.store.engine.statistics import StoreState
 from aerobee.store.engine.tables.config_tables import TopicTable
-from aerobee.store.flush.disk_watch import DiskWatch
-
-
-class Writability:
-    """Whether messages are taken."""
-
-    def __init__(self, guard: Guard, store: MessageStore, watch: DiskWatch) -> None:
-        self._guard = guard
-        self._store = store
-        self.watch = watch
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._guard.is_stopping
-
-    def not_writable_reason(self) -> str:
-        """Why no messages are taken; empty if they are."""
-        try:
-            self._guard.check_master()
-        except AerobeeError as error:
-            return str(error)
-        return self.no_room_reason()
-
-    def no_room_reason(self) -> str:
-        """Why this replica could take no messages if it were master; empty if it could."""
-        try:
-            self._guard.check_available()
-        except AerobeeError as error:
-            return str(error)
-        state = self._store.state
-        if state is StoreState.WRITABLE:
-            return ""
-        if state is StoreState.DISK_HUNG:
-            return self.watch.why
-        return f"the store is {state}: {self._store.retention.why_full}".rstrip(": ")
 
 
 class Parts(Protocol):
