@@ -125,23 +125,23 @@ torture: setup
 
 # 100,000 lives of a store, each ended by a power failure.
 power-cuts: setup
-	$(RUN) python -m tests.power_cuts --seeds 100000 --jobs 2
+	$(RUN) python -m tests.simulation power_cuts --seeds 100000 --jobs 2
 
-# 200,000 lives of a replicated cluster in virtual time, with every fault of docs/simulation.md.
+# 200,000 lives of a replicated cluster in virtual time, with every fault of docs/internals/simulation.md.
 simulation: setup
-	$(RUN) python -m tests.cluster_simulation --seeds 200000 --jobs 2
+	$(RUN) python -m tests.simulation cluster --seeds 200000 --jobs 2
 
 # 100,000 lives of a broker's timers, with crashes, fail-overs, full disks and clock changes.
 timer-simulation: setup
-	$(RUN) python -m tests.timer_simulation --seeds 100000 --jobs 2
+	$(RUN) python -m tests.simulation timers --seeds 100000 --jobs 2
 
 # 100,000 lives of a broker's failed messages, with crashes, fail-overs and power cuts.
 send-back-simulation: setup
-	$(RUN) python -m tests.send_back_simulation --seeds 100000 --jobs 2
+	$(RUN) python -m tests.simulation send_backs --seeds 100000 --jobs 2
 
 # 100,000 lives of messages that are received by POP, with crashes, fail-overs and full disks.
 pop-simulation: setup
-	$(RUN) python -m tests.pop_simulation --seeds 100000 --jobs 2
+	$(RUN) python -m tests.simulation pops --seeds 100000 --jobs 2
 
 # 100 fail-overs of real processes under load, and every other scenario.
 failover: setup

@@ -49,8 +49,8 @@ LONG_FILES = (
     "faults/test_killed_processes.py",
     "faults/test_store_bit_flips.py",
     "nameserver/test_election_torture.py",
-    "power_cuts/test_power_cuts.py",
-    "broker/test_cluster_simulation.py",
+    "simulation/test_power_cuts.py",
+    "simulation/test_cluster.py",
     "torture/test_kill_broker.py",
     "rpc/core/test_h2spec.py",
 )

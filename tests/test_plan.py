@@ -54,8 +54,8 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
             "server_engine.py",
             "serving_health.py",
         ),
-        ("grpcio_channel.py", "grpcio_engine.py", "memory_budget.py", "own_engine.py", "tls.py"),
-        ("client_channel.py", "serving.py"),
+        ("client_channel.py", "grpcio_engine.py", "memory_budget.py", "own_engine.py", "tls.py"),
+        ("serving.py",),
         ("health_check.py", "health_server.py"),
         ("node_ports.py",),
     ),
@@ -100,9 +100,10 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("commands",),
     ),
     "bench": (
-        ("catch_up_reader.py", "imports.py", "measure.py", "peer_names.py"),
+        ("grpcio_client.py", "imports.py", "measure.py", "peer_names.py"),
         (
             "bare_stream.py",
+            "catch_up_reader.py",
             "cluster.py",
             "dispatch_lag.py",
             "end_to_end.py",
@@ -110,7 +111,7 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
             "report.py",
             "stores.py",
         ),
-        ("consume.py", "peers", "produce.py", "replica_master.py"),
+        ("consume.py", "produce.py", "replica_master.py"),
         ("client_loops.py", "suite.py"),
         (
             "audit",

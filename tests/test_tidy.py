@@ -146,7 +146,6 @@ FENCES: dict[str, tuple[str, ...]] = {
         "rpc/call_border.py",
         "rpc/own_engine.py",
         "rpc/grpcio_engine.py",
-        "rpc/grpcio_channel.py",
         "rpc/health_server.py",
         "nameserver/etcd",
         "nameserver/access_service.py",
@@ -168,11 +167,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         *CLIENTS,
         *TOOLS,
     ),
-    "apache.rocketmq": (
-        "rocketmq_api/",
-        "bench/peers/v2_load.py",
-        "bench/peers/idle_clients.py",
-    ),
+    "apache.rocketmq": ("rocketmq_api/",),
     "google.protobuf": (
         "rocketmq_api/",
         "rpc/call_border.py",

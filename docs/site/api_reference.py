@@ -1,6 +1,8 @@
-"""Writes docs/api.md from the docstrings of what `aerobee` exports.
+"""Writes docs/api.md, an index, and the pages of docs/reference/ that it lists.
 
-Read from the sources, so that a signature is as it was written. A test compares the page: after
+They are made from the docstrings of what `aerobee` exports.
+
+Read from the sources, so that a signature is as it was written. A test compares the pages: after
 a change of a public name, a signature or a docstring, run `python docs/site/api_reference.py`.
 """
 
@@ -12,45 +14,108 @@ import itertools
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import aerobee
 
-PAGE = Path(__file__).resolve().parents[1] / "api.md"
+DOCS = Path(__file__).resolve().parents[1]
+PAGE = DOCS / "api.md"
+FOLDER = "reference"
 REGENERATE = "python docs/site/api_reference.py"
 HEAD = f"""# Python API
 
 All public classes and functions: what `from aerobee import ...` gives you. To learn the clients,
 read [producing](producing.md) and [consuming](consuming.md) first. `{REGENERATE}`
-generates this page from the docstrings.
+generates these pages from the docstrings.
 """
-# Of which parts of the product the sections are; what is left comes last.
-SECTIONS = (
-    ("Sending", ("aerobee.producer_client",)),
-    ("Receiving", ("aerobee.consumer_client",)),
-    ("Administration", ("aerobee.client_core.admin",)),
-    ("Messages, the cluster, access", ("",)),
+
+
+@dataclass(frozen=True)
+class Family:
+    """Names that share a page: those given, or what no page before has of a part of the product."""
+
+    file: str
+    title: str
+    package: str
+    names: frozenset[str] = frozenset()
+
+    def has(self, name: str, module: str) -> bool:
+        return name in self.names if self.names else module.startswith(self.package)
+
+
+CONSUMERS = "aerobee.consumer_client"
+ADMINISTRATION = "aerobee.client_core.admin"
+FAMILIES = (
+    Family("producer", "Sending", "aerobee.producer_client"),
+    Family(
+        "push-consumer",
+        "Receiving: push consumer",
+        CONSUMERS,
+        frozenset({"PushConsumer", "BlockingPushConsumer", "Listener", "ConsumeResult", "Ordering"})
+        | {"RetryPolicy", "Exhausted", "OnExhausted", "FlowLimits"},
+    ),
+    Family(
+        "pull-consumer",
+        "Receiving: pull consumer",
+        CONSUMERS,
+        frozenset({"PullConsumer", "BlockingPullConsumer", "ReceivedBatch"}),
+    ),
+    Family("consumer-settings", "Receiving: settings, strategies, statistics", CONSUMERS),
+    Family(
+        "admin-client",
+        "Administration: clients",
+        ADMINISTRATION,
+        frozenset({"AdminClient", "BlockingAdminClient"}),
+    ),
+    Family("admin-values", "Administration: what its calls take and return", ADMINISTRATION),
+    Family("messages", "Messages, the cluster, access", ""),
 )
+HEADING = re.compile(r"(?m)^#(?=##+ )")
+LINK = re.compile(r"\]\((?=[\w.-]+\.md)")
 SECTION = re.compile(r"^(Args|Raises|Returns|Yields):\s*(.*)$")
 ITEM = re.compile(r"^ {4}([\w*, .]+): (.*)$")
 
 
-def page() -> str:
-    """The text of docs/api.md."""
+def pages() -> dict[Path, str]:
+    """Each page, index first, and its text."""
     left = dict(public_names())
-    parts = [HEAD]
-    for title, packages in SECTIONS:
-        mine = {name: module for name, module in left.items() if module.startswith(packages)}
-        if mine:
-            parts.append(f"## {title}\n")
-            parts += [entry(name, import_module(module)) for name, module in sorted(mine.items())]
+    index, found = [HEAD], dict[Path, str]()
+    for family in FAMILIES:
+        mine = {name: module for name, module in left.items() if family.has(name, module)}
         left = {name: module for name, module in left.items() if name not in mine}
-    parts.append("## Errors\n\n`aerobee.errors` has all of them.\n")
-    parts.append("| error | base | |\n|---|---|---|")
-    parts.append("\n".join(error_rows()))
-    return "\n".join(parts).rstrip() + "\n"
+        file = f"{FOLDER}/{family.file}.md"
+        index += [f"## [{family.title}]({file})\n", "| name | |\n|---|---|"]
+        parts = [f"# {family.title}\n", "A part of the [Python API](api.md).\n"]
+        for name, module in sorted(mine.items()):
+            text = entry(name, import_module(module))
+            parts.append(text)
+            index.append(f"| [`{name}`]({file}#{name.lower()}) | {first_sentence(text)} |")
+        index.append("")
+        found[DOCS / file] = from_below("\n".join(parts))
+    index.append("## Errors\n\n`aerobee.errors` has all of them.\n")
+    index += ["| error | base | |\n|---|---|---|", *error_rows()]
+    return {PAGE: tidied("\n".join(index))} | found
+
+
+def first_sentence(entry: str) -> str:
+    """What an entry says first, for a cell."""
+    plain = re.sub(r"(?s)```.*?```", "", entry)
+    said = (part for part in plain.split("\n\n") if part.strip() and part[0] not in "#`|-*\n")
+    text = next((part for part in said if not part.startswith("Is a ")), "")
+    sentence = re.split(r"(?<=[.:])\s", " ".join(text.split()))[0].rstrip(".:")
+    return sentence.replace("|", "\\|")
+
+
+def from_below(text: str) -> str:
+    """As a page in the folder of the parts has it: links lead up, headings are one level higher."""
+    return tidied(HEADING.sub("", LINK.sub("](../", text)))
+
+
+def tidied(text: str) -> str:
+    return text.rstrip() + "\n"
 
 
 def public_names() -> Iterator[tuple[str, str]]:
@@ -298,4 +363,6 @@ def error_rows() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")
+    (DOCS / FOLDER).mkdir(exist_ok=True)
+    for path, text in pages().items():
+        path.write_text(text, "utf-8")

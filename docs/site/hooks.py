@@ -7,13 +7,16 @@ that these pages link, each at its path.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 from mkdocs.exceptions import PluginError
+from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File, Files
 
+log = get_plugin_logger("pages")
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     "*.md",
@@ -33,10 +36,32 @@ OTHERS = (
     "examples/**/*.*",
 )
 DECISIONS = "docs/decisions"
-DEEP = re.compile(
-    r"docs/(decisions/|[\w-]*journal|store-format|replication|simulation|power-cuts)|CHANGELOG"
-)
+NOT_FOR_USERS = ("Operators", "Contributors")
+"""Sections of the navigation; those before them are what a developer has to look through."""
+USERS_MAX = 35
+DEEP = re.compile(r"docs/(decisions|internals|operations)/|CHANGELOG|CONTRIBUTING|deploy/|tests/")
 """What is found after guides that have the same words."""
+MOVED = {
+    "docs/pull-consumer": "docs/consuming",
+    "docs/cli-messages": "docs/command-line",
+    "docs/cli-topics": "docs/command-line",
+    "docs/cli-cluster": "docs/command-line",
+    "docs/metrics": "docs/monitoring",
+    "docs/health": "docs/monitoring",
+    **{
+        f"docs/{name}": f"docs/internals/{name}"
+        for name in (
+            *("audit-size", "audit-sources", "etcd-keys", "offset-journal", "performance-details"),
+            *("pop-journal", "power-cuts", "replication", "simulation", "store-format"),
+            "timer-journal",
+        )
+    },
+}
+"""Where pages of earlier versions went: their addresses lead there, with the same anchor."""
+LEADS_ON = """<!doctype html><meta charset="utf-8"><title>Moved</title>
+<link rel="canonical" href="{to}"><meta http-equiv="refresh" content="1; url={to}">
+<script>location.replace({to!r} + location.hash)</script><a href="{to}">This page has moved.</a>
+"""
 FOLDER_LINK = re.compile(r"\]\(((?:[\w.-]+/)+)\)")
 NESTED = re.compile(r"^( +)(?=(?:[-*]|\d+\.) )")
 FENCE = re.compile(r"^(\s*```\w*).*")
@@ -48,15 +73,30 @@ FROM_ELSEWHERE = re.compile(r'<(?:script|img)[^>]+src="https?://[^"]*"')
 def on_config(config: Any) -> Any:
     """Every decision is in the navigation, and so is every page that mkdocs.yml does not place."""
     placed: set[str] = set()
+    users = 0
     for section in config.nav:
-        for name, pages in section.items():
-            if pages == [DECISIONS]:
-                section[name] = pages = [f"{DECISIONS}/README.md", *_pages(f"{DECISIONS}/0*.md")]
-            placed.update(pages if isinstance(pages, list) else [pages])
+        placed.update(_placed(section))
+        if next(iter(section)) not in NOT_FOR_USERS:
+            users = len(placed)
+    if users > USERS_MAX:
+        raise PluginError(f"{users} pages for users are too many; move one below another section")
     more = [page for pattern in PAGES for page in _pages(pattern) if page not in placed]
     if more:
         config.nav.append({"More": more})
+    log.info("%d pages for users, %d in all", users, len(placed) + len(more))
     return config
+
+
+def _placed(entry: Any) -> list[str]:
+    """The pages of an entry of the navigation, with those of entries below it."""
+    if isinstance(entry, str):
+        return [entry]
+    if isinstance(entry, list):
+        return [page for each in entry for page in _placed(each)]
+    for name, below in entry.items():
+        if below == [DECISIONS]:
+            entry[name] = [f"{DECISIONS}/README.md", *_pages(f"{DECISIONS}/0*.md")]
+    return [page for below in entry.values() for page in _placed(below)]
 
 
 def _pages(pattern: str) -> list[str]:
@@ -98,6 +138,18 @@ def on_post_page(output: str, *, page: Any, **_: object) -> str:
     if found := FROM_ELSEWHERE.search(output):
         raise PluginError(f"{page.file.src_uri} would load {found[0]}; put a copy in docs/site")
     return LONG_NAME.sub(lambda name: BREAK_AFTER.sub("<wbr>", name[0]), output)
+
+
+def on_post_build(config: Any) -> None:
+    """A page at each address that a moved page had."""
+    site = Path(config.site_dir)
+    for old, new in MOVED.items():
+        page = site / old / "index.html" if config.use_directory_urls else site / f"{old}.html"
+        target = site / new / "index.html" if config.use_directory_urls else site / f"{new}.html"
+        if not target.is_file():
+            raise PluginError(f"{old} has moved to {new}, which does not exist")
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(LEADS_ON.format(to=os.path.relpath(target, page.parent)), "utf-8")
 
 
 def _as_python_reads(line: str, folder: Path) -> str:

@@ -19,7 +19,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from aerobee.bench.peers.rocketmq import RocketmqProcess, rocketmq_on
+from peers.rocketmq import RocketmqProcess, rocketmq_on
 from tests.apache_broker.owners import Got, Sender, aborted, now_ms
 from tests.apache_broker.programs import REMOTING
 

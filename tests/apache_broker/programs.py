@@ -9,8 +9,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from aerobee.bench.peers.fetching import fill_folder
-from aerobee.bench.peers.rocketmq import RocketmqPrograms
+from peers.fetching import fill_folder
+from peers.rocketmq import RocketmqPrograms
 from tests.rpc.core.interop.programs import Program, build
 
 JARS = RocketmqPrograms()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.bench.peers.rocketmq import write_topics
+from peers.rocketmq import write_topics
 from tests.apache_broker.apache_owner import ApacheOwner
 from tests.apache_broker.own_owner import STORE, OwnOwner
 from tests.apache_broker.owners import Owner, Popper, Sender

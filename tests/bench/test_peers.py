@@ -12,9 +12,9 @@ import click
 import pytest
 
 from aerobee.bench.peer_names import PEER_NAMES
-from aerobee.bench.peers import fetching, run
-from aerobee.bench.peers.own_broker import OwnBroker
-from aerobee.bench.peers.parts import (
+from peers import fetching, run
+from peers.own_broker import OwnBroker
+from peers.parts import (
     ECHO,
     IDLE_CLIENTS,
     PAGE_CACHE,
@@ -24,8 +24,8 @@ from aerobee.bench.peers.parts import (
     Answer,
     Way,
 )
-from aerobee.bench.peers.rocketmq import OwnV2
-from aerobee.bench.peers.table import Comparison
+from peers.rocketmq import OwnV2
+from peers.table import Comparison
 from tests.support.cache_folder import cache_folder
 from tests.support.local_up import AEROBEE
 

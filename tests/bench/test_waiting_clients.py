@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from aerobee.bench.peers.idle_clients import FieldTable, request_fields
-from aerobee.bench.peers.parts import (
+from aerobee.rpc.core.hpack import Decoder, Field, SharedStrings
+from peers.idle_clients import FieldTable, request_fields
+from peers.parts import (
     IDLE_CLIENTS,
     V2_IDLE,
     V2_JAVA,
@@ -14,11 +15,10 @@ from aerobee.bench.peers.parts import (
     Part,
     Way,
 )
-from aerobee.bench.peers.processes import anonymous_bytes
-from aerobee.bench.peers.rocketmq_idle import total_of
-from aerobee.bench.peers.run import started_on
-from aerobee.bench.peers.table import Comparison
-from aerobee.rpc.core.hpack import Decoder, Field, SharedStrings
+from peers.processes import anonymous_bytes
+from peers.rocketmq_idle import total_of
+from peers.run import started_on
+from peers.table import Comparison
 
 HISTOGRAM = """\
  num     #instances         #bytes  class name (module)

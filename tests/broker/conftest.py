@@ -16,7 +16,6 @@ from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig, SessionConfig
 from aerobee.broker.features import Feature, Kind
 from aerobee.broker.wiring import FEATURES, Wiring
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.store.engine.config import FlushMode, StoreConfig
@@ -27,6 +26,7 @@ from aerobee.store.engine.tables.config_tables import TOPICS_PATH, TopicConfig, 
 from aerobee.store.format.record_encode import encode_batch
 from aerobee.store.format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
+from tests.support.grpcio_client import build_channel
 
 BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
 MIB = 1024 * 1024

@@ -69,7 +69,7 @@ def test_all_that_can_be_declared() -> None:
 
 
 def test_the_file_that_the_documentation_shows_can_be_applied() -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "cli-topics.md"
+    page = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
     (shown,) = re.findall(r"(?ms)^```yaml\n(.*?)^```", page.read_text())
     wish, problems = read_wish(shown)
     assert problems == []

@@ -18,10 +18,10 @@ import pytest
 
 from aerobee.client_core import BrokerAdmin
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.runtime.call_context import request_scope
 from aerobee.runtime.errors import AerobeeError
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
+from tests.support.grpcio_client import build_channel
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow

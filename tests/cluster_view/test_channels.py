@@ -1,4 +1,4 @@
-"""What callers may rely on, whichever engine carries their calls."""
+"""What callers may rely on, whichever engine serves them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from aerobee.client_core.cluster import ClusterConnection
 from aerobee.cluster_view.channels import Channels, ServerStream, Stream
 from aerobee.cluster_view.methods import QUERY_ROUTE, SEND_STREAM, WATCH_ROUTES
 from aerobee.cluster_view.own_process import UsedAfterFork
@@ -33,15 +34,9 @@ Watch = ServerStream[nameserver_pb2.QueryRouteResponse]
 MIB = 1 << 20
 
 
-@pytest.fixture(params=list(Engine))
-def engine(request: pytest.FixtureRequest) -> Engine:
-    chosen: Engine = request.param
-    return chosen
-
-
 @pytest_asyncio.fixture
-async def channels(engine: Engine) -> AsyncIterator[Channels]:
-    channels = Channels(engine=engine, chance=random.Random(1))
+async def channels() -> AsyncIterator[Channels]:
+    channels = Channels(chance=random.Random(1))
     yield channels
     began_s = time.monotonic()
     await channels.close()
@@ -288,10 +283,10 @@ async def test_disconnecting_one_address_leaves_the_others_and_begins_anew(
         assert await stream.read() is not None
 
 
-async def test_no_connection_is_shared(engine: Engine, served: tuple[Peer, str]) -> None:
+async def test_no_connection_is_shared(served: tuple[Peer, str]) -> None:
     peer, address = served
     for _ in range(2):
-        channels = Channels(engine=engine)
+        channels = Channels()
         await channels.call(address, QUERY_ROUTE, QUESTION())
         await channels.call(address, QUERY_ROUTE, QUESTION())
         await channels.close()
@@ -405,8 +400,7 @@ async def test_a_server_that_is_killed_ends_what_runs_and_is_found_when_it_is_ba
 async def test_a_process_that_comes_back_at_another_address_is_found_by_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of our own engine alone: nobody can tell grpcio's resolver another address."""
-    channels = Channels(engine=Engine.OWN)
+    channels = Channels()
     first = await start_peer()
     port = int(first.address.rpartition(":")[2])
     addresses = ["127.0.0.1"]
@@ -446,9 +440,8 @@ async def test_a_server_that_stands_still_costs_a_call_its_time_and_is_used_agai
 @pytest.mark.thorough
 @pytest.mark.slow
 async def test_a_stream_to_a_server_that_stands_still_ends_by_itself() -> None:
-    """Of our own engine: a PING after 10 s without a word, and 5 s for its answer. grpcio takes
-    more than 25 s, whatever its keepalive is set to."""
-    channels = Channels(engine=Engine.OWN)
+    """By a PING after 10 s without a word, and 5 s for its answer."""
+    channels = Channels()
     peer = await start_peer()
     try:
         stream = channels.open_server_stream(peer.address, WATCH_ROUTES, WATCH)
@@ -462,9 +455,8 @@ async def test_a_stream_to_a_server_that_stands_still_ends_by_itself() -> None:
 
 
 async def test_a_server_that_stops_answers_what_it_has_taken_while_its_successor_is_called(
-    channels: Channels, monkeypatch: pytest.MonkeyPatch
+    channels: Channels,
 ) -> None:
-    monkeypatch.setattr("aerobee.rpc.grpcio_channel.RENEW_AFTER_S", 0.0)
     old, new = Peer(1), Peer(2)
     address = f"127.0.0.1:{await old.server.start('127.0.0.1:0')}"
     stream = channels.open_server_stream(address, WATCH_ROUTES, WATCH)
@@ -533,8 +525,7 @@ async def test_a_writer_waits_for_a_peer_that_never_reads_until_the_stream_is_ca
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 async def test_the_child_of_a_fork_is_refused_and_does_not_harm_its_parent() -> None:
-    """Of our own engine: grpcio has threads, which a fork leaves behind."""
-    channels = Channels(engine=Engine.OWN)
+    channels = Channels()
     peer = await start_peer()
     await channels.call(peer.address, QUERY_ROUTE, QUESTION())
     stream = channels.open_stream(peer.address, SEND_STREAM)
@@ -561,22 +552,16 @@ async def test_the_child_of_a_fork_is_refused_and_does_not_harm_its_parent() -> 
     await peer.kill()
 
 
-# ----------------------------------------------------------------------------------------- engines
+# ------------------------------------------------------------------------------------------ engine
 
 
-async def test_the_environment_chooses_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ENGINE_VARIABLE, "grpcio")
-    assert Channels()._engine is Engine.GRPCIO
-    monkeypatch.setenv(ENGINE_VARIABLE, "")
-    assert Channels()._engine is Engine.OWN
-    monkeypatch.setenv(ENGINE_VARIABLE, "none")
-    with pytest.raises(
-        errors.InvalidArgument, match="AEROBEE_GRPC_ENGINE must be one of own, grpcio"
-    ):
-        Channels()
+async def test_a_connection_takes_no_other_engine_than_our_own() -> None:
+    assert ClusterConnection("127.0.0.1:1", engine=Engine.OWN).channels is not None
+    with pytest.raises(errors.InvalidArgument, match="no gRPC engine grpcio"):
+        ClusterConnection("127.0.0.1:1", engine=Engine.GRPCIO)
 
 
-def test_a_client_on_our_own_engine_loads_no_grpcio() -> None:
+def test_a_client_loads_no_grpcio_whatever_serves_in_its_environment() -> None:
     """It would be a ninth of the time that the import takes, and 15 MB."""
     loaded = subprocess.run(
         [
@@ -587,5 +572,6 @@ def test_a_client_on_our_own_engine_loads_no_grpcio() -> None:
         check=True,
         capture_output=True,
         text=True,
+        env={**os.environ, ENGINE_VARIABLE: "grpcio"},
     )
     assert loaded.stdout == "[]\n"

@@ -1,17 +1,13 @@
-"""docs/cli-reference.md is what the commands say."""
+"""docs/cli-reference.md and the pages that it lists are what the commands say."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 
 from aerobee.cli.__main__ import main
-from aerobee.cli.cli_reference import cli_reference
-
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "cli-reference.md"
+from docs.site.reference_pages import REGENERATE, cli_pages
 
 
 def leaves(command: click.Command, *path: str) -> Iterator[tuple[str, click.Command]]:
@@ -26,14 +22,15 @@ def leaves(command: click.Command, *path: str) -> Iterator[tuple[str, click.Comm
         yield " ".join(path), command
 
 
-def test_the_page_is_what_the_commands_say() -> None:
-    is_fresh = PAGE.read_text("utf-8") == cli_reference(main)
-    assert is_fresh, "make it anew: aerobee config reference --commands > docs/cli-reference.md"
+def test_the_pages_are_what_the_commands_say() -> None:
+    for path, text in cli_pages().items():
+        is_fresh = path.is_file() and path.read_text("utf-8") == text
+        assert is_fresh, f"make {path.name} anew: {REGENERATE}"
 
 
-def test_every_command_is_on_the_page() -> None:
-    page = PAGE.read_text("utf-8")
-    assert [words for words, _ in leaves(main) if f"# `aerobee {words}`" not in page] in (
+def test_every_command_is_on_a_page() -> None:
+    whole = "\n".join(path.read_text("utf-8") for path in cli_pages())
+    assert [words for words, _ in leaves(main) if f"# `aerobee {words}`" not in whole] in (
         [],
         ["topic alter"],
     )

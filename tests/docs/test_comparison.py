@@ -13,7 +13,6 @@ def test_every_row_of_figures_is_one_of_the_performance_page() -> None:
     rows = [line for line in measured.splitlines() if line.startswith("|")]
     known = (DOCS / "performance.md").read_text("utf-8").splitlines()
     assert len(rows) > 12
-    # The last column there may be a goal, which says nothing about others.
     assert [row for row in rows if not any(each.startswith(row) for each in known)] == []
 
 
@@ -23,3 +22,12 @@ def test_the_rates_of_the_answers_are_those_of_the_comparison() -> None:
     assert len(rates) == 2
     measured = (DOCS / "comparison.md").read_text("utf-8").partition("## Measured")[2]
     assert all(f"messages/s | {rate} |" in measured for rate in rates)
+
+
+def test_the_rates_by_which_brokers_are_counted_are_those_of_the_comparison() -> None:
+    page = (DOCS / "operations" / "size.md").read_text("utf-8")
+    sent = re.findall(r"(?m)^\| (?:sent in batches|sent one by one|read)[^|]*\| (.*) \|$", page)
+    rates = [*re.findall(r"[\d,]+,\d00", " ".join(sent))]
+    assert len(rates) == 5
+    known = (DOCS / "performance.md").read_text("utf-8")
+    assert all(f" | {rate} |" in known for rate in rates)

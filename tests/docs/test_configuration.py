@@ -1,23 +1,22 @@
-"""docs/configuration.md says of every setting what its class says, and all that must be said."""
+"""docs/configuration.md and its parts say of every setting what its class says, and all of it."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from aerobee.cli.config_reference import REGENERATE, SERVICES, ServiceKind, render_reference
+from aerobee.cli.config_reference import SERVICES, ServiceKind
 from aerobee.cli.field_texts import field_texts, unit_of
 from aerobee.runtime.config import Change, Key, keys_of
+from docs.site.reference_pages import DOCS, REGENERATE, configuration_pages
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 TEXTS = {kind.name: field_texts(kind.config) for kind in SERVICES}
 KEYS = [(kind, key) for kind in SERVICES for key in keys_of(kind.config)]
 
 
-def test_the_page_is_what_the_classes_say() -> None:
-    is_fresh = PAGE.read_text("utf-8") == render_reference(SERVICES)
-    assert is_fresh, f"make it anew: {REGENERATE}"
+def test_the_pages_are_what_the_classes_say() -> None:
+    for path, text in configuration_pages().items():
+        is_fresh = path.is_file() and path.read_text("utf-8") == text
+        assert is_fresh, f"make {path.name} anew: {REGENERATE}"
 
 
 @pytest.mark.parametrize(
@@ -29,7 +28,8 @@ def test_a_key_has_its_sentence_its_unit_and_its_cost(kind: ServiceKind, key: Ke
     assert text.sentence.endswith((".", ")")), "a sentence"
     assert text.costs.endswith("."), "what it costs"
     assert unit_of(key, text), "its unit"
-    assert f"| `{key.name}` |" in PAGE.read_text("utf-8")
+    page = DOCS / "reference" / f"configuration-{kind.name}.md"
+    assert f"| `{key.name}` |" in page.read_text("utf-8")
 
 
 def test_only_the_log_changes_while_a_service_runs() -> None:

@@ -14,7 +14,11 @@ PAGES = [
         for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "examples/README.md")
     ),
     *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "operations").glob("*.md")),
+    *(
+        page
+        for folder in ("internals", "operations", "reference")
+        for page in sorted((ROOT / "docs" / folder).glob("*.md"))
+    ),
 ]
 INSTEAD = {
     r"\bfor ever\b": "without end, or how long",

@@ -18,7 +18,6 @@ from typing import Any, Self
 import grpc
 
 from aerobee.cli.local_cluster.child import spawn_tied
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.runtime.errors import AerobeeError
 from aerobee.store.engine.disk import RealDisk
 from aerobee.store.engine.tables.atomic_file import replace_atomically
@@ -26,7 +25,7 @@ from aerobee.store.engine.tables.config_tables import TOPICS_PATH, TopicConfig, 
 from aerobee.store.format.record import HostAddress, Record, iterate_records
 from aerobee.store.format.record_encode import encode_batch
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
-from tests.support.stub_errors import error_from_rpc
+from tests.support.grpcio_client import build_channel, error_from_rpc
 from tests.support.waiting import until
 
 PATIENCE_S = 30.0

@@ -13,11 +13,11 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.rpc.server_engine import FRAME_BYTES_MAX
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2, nameserver_pb2_grpc
 from tests.faults.clusters import ClusterProcess
 from tests.faults.serving import MIB, Client, batch_of, refusal, resident_bytes
+from tests.support.grpcio_client import build_channel
 
 pytestmark = pytest.mark.slow
 

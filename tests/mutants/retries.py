@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 
 _TESTS = "tests/broker/retries"
+_SIMULATED = "tests/simulation/test_journal_worlds.py"
 
 RETRIES: Final = (
     Mutant(
@@ -37,8 +38,8 @@ RETRIES: Final = (
         old="return None if found is None else found.stored_count > 0",
         new="return None if found is None else False",
         tests=(
-            f"{_TESTS}/test_send_back_simulation.py"
-            "::test_a_failed_message_comes_again_once_and_ends_as_one_dead_letter",
+            f"{_SIMULATED}::test_what_is_told_stays_true_and_everything_else_comes_once"
+            "[send_backs]",
         ),
     ),
     Mutant(
@@ -48,8 +49,8 @@ RETRIES: Final = (
         old="self._owed = {entry.number: entry for entry in state.open_copies}",
         new="self._owed: dict[int, SentBack] = {}",
         tests=(
-            f"{_TESTS}/test_send_back_simulation.py"
-            "::test_a_failed_message_comes_again_once_and_ends_as_one_dead_letter",
+            f"{_SIMULATED}::test_what_is_told_stays_true_and_everything_else_comes_once"
+            "[send_backs]",
         ),
     ),
     Mutant(
@@ -59,8 +60,8 @@ RETRIES: Final = (
         old="if not entry.is_repeated:",
         new="if False:",
         tests=(
-            f"{_TESTS}/test_send_back_simulation.py"
-            "::test_a_failed_message_comes_again_once_and_ends_as_one_dead_letter",
+            f"{_SIMULATED}::test_what_is_told_stays_true_and_everything_else_comes_once"
+            "[send_backs]",
         ),
     ),
     Mutant(
@@ -70,8 +71,8 @@ RETRIES: Final = (
         old="answer.done = writer.make_durable()",
         new="answer.done = None",
         tests=(
-            f"{_TESTS}/test_send_back_simulation.py"
-            "::test_so_it_is_when_power_cuts_take_what_was_not_flushed",
+            f"{_SIMULATED}::test_of_a_log_that_lost_more_than_it_may_everything_left_comes"
+            "[send_backs]",
         ),
     ),
     Mutant(

@@ -73,7 +73,7 @@ async def test_calls_that_etcd_does_not_answer_are_failures() -> None:
 
 
 async def test_when_something_was_backed_up_is_told_once_it_was_noted(tmp_path: Path) -> None:
-    """As `aerobee etcd` notes it; docs/etcd-keys.md."""
+    """As `aerobee etcd` notes it; docs/internals/etcd-keys.md."""
     with running_etcd(tmp_path) as process:
         config = EtcdConfig(endpoints=(process.endpoint,))
         keys = Keys("aerobee")

@@ -83,7 +83,6 @@ def test_the_wheel_has_the_product_alone_and_says_that_it_is_typed(built: Built)
     assert {name for name in folders if not name.endswith(".dist-info")} == {"aerobee", "apache"}
     assert {"aerobee/py.typed", "apache/rocketmq/v2/py.typed"} <= {*names}
     assert [name for name in names if name.endswith((".go", ".java", ".xml", ".md"))] == []
-    assert [name for name in names if name.startswith(("aerobee/bench/peers", "tests/"))] == []
 
 
 def test_the_metadata_is_what_an_index_shows(built: Built) -> None:

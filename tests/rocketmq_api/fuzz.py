@@ -22,11 +22,11 @@ from typing import Any, Final
 import grpc
 from google.protobuf.message import Message
 
-from aerobee.rpc.grpcio_channel import build_channel
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2_grpc
 from tests.rocketmq_api.nodes import Nodes, addresses
 from tests.rocketmq_api.odd_requests import OddRequests, plain_requests
+from tests.support.grpcio_client import build_channel
 from tests.support.local_up import Up, running
 from tests.support.v2_calls import METADATA, sent_message
 

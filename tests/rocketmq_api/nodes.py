@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import grpc
 
-from aerobee.rpc.grpcio_channel import build_channel
 from apache.rocketmq.v2 import service_pb2
+from tests.support.grpcio_client import build_channel
 from tests.support.local_up import Up
 from tests.support.v2_calls import V2
 

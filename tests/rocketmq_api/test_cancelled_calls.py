@@ -23,13 +23,13 @@ from aerobee.rocketmq_api.services.methods import SERVICE_NAME
 from aerobee.rocketmq_api.services.service import MessagingService, add_messaging_service
 from aerobee.rocketmq_api.times import duration
 from aerobee.rpc.grpc_config import Engine
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.rpc.own_protocol import say_error
 from aerobee.rpc.serving import RpcServer
 from aerobee.runtime.clock import SystemClock
 from aerobee.store.format.recall_handle import RecallHandle
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2, service_pb2_grpc
+from tests.support.grpcio_client import build_channel
 from tests.support.v2_calls import V2, sent_message
 
 TOPIC, GROUP = v2.Resource(name="t"), v2.Resource(name="billing")
@@ -122,7 +122,7 @@ async def address(request: pytest.FixtureRequest, broker: StuckBroker) -> AsyncI
     """Of a node without a store, which passes everything on to the broker."""
     engine: Engine = request.node.callspec.params["broker"]
     brokers = OneBroker(await broker.server.start("127.0.0.1:0"))
-    channels, clock = Channels(engine=engine), SystemClock()
+    channels, clock = Channels(), SystemClock()
     server = RpcServer(
         say_error,
         [SERVICE_NAME],

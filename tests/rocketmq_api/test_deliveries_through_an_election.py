@@ -10,9 +10,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from aerobee.rpc.grpcio_channel import build_channel
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.rocketmq_api.test_sends_through_an_election import master_of
+from tests.support.grpcio_client import build_channel
 from tests.support.local_up import running
 from tests.support.v2_calls import V2, Received, sent_message
 from tests.support.waiting import wait_until

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from aerobee.consumer_client import ConsumerConfig, ConsumeResult, PushConsumer, StartFrom
-from aerobee.rpc.grpcio_channel import build_channel
 from apache.rocketmq.v2 import definition_pb2 as v2
+from tests.support.grpcio_client import build_channel
 from tests.support.real_brokers import RealBroker, RealCluster, RouteServer
 from tests.support.v2_calls import V2
 from tests.support.waiting import until

@@ -11,8 +11,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from aerobee.rpc.grpcio_channel import build_channel
 from apache.rocketmq.v2 import definition_pb2 as v2
+from tests.support.grpcio_client import build_channel
 from tests.support.local_up import Up, running
 from tests.support.v2_calls import V2, sent_message
 from tests.support.waiting import wait_until

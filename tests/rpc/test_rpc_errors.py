@@ -8,7 +8,7 @@ import pytest
 from aerobee.rpc.own_protocol import CODE_METADATA_KEY
 from aerobee.runtime.errors import AerobeeError, NotMaster, Unreachable
 from aerobee.v1 import common_pb2
-from tests.support.stub_errors import error_from_rpc
+from tests.support.grpcio_client import error_from_rpc
 
 
 def failed(status: grpc.StatusCode, details: str, *, code: int | None = None) -> AerobeeError:

@@ -19,9 +19,9 @@ from aerobee.broker.replication.joining import (
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.messages import Hello
 from aerobee.cluster_view.methods import REPLICATE
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.rpc.own_protocol import CODE_METADATA_KEY
 from aerobee.v1 import replication_pb2
+from tests.support.grpcio_client import build_channel
 from tests.support.replication_streams import (
     CLUSTER,
     GROUP,

@@ -15,7 +15,7 @@ FOLDER = ROOT / "deploy" / "monitoring"
 RULES = tuple(FOLDER / name for name in ("alerts.yaml", "etcd_alerts.yaml", "objectives.yaml"))
 """Files of rules, as Prometheus loads them."""
 DASHBOARD = FOLDER / "dashboard.json"
-PAGE = ROOT / "docs" / "metrics.md"
+PAGE = ROOT / "docs" / "monitoring.md"
 
 OF_AUDITS = ("aerobee_audit_exit_code", "aerobee_audit_run_timestamp_seconds")
 """Not served by a process: a run of the audit writes them to a file, as docs/audit.md explains."""

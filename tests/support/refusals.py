@@ -18,8 +18,8 @@ from aerobee.rpc.request_limits import RequestLimits
 from aerobee.runtime.errors import AerobeeError, InvalidArgument
 from aerobee.v1 import broker_pb2
 from tests.support.costly_requests import Place
+from tests.support.grpcio_client import error_from_rpc
 from tests.support.loop_price import Price, watched
-from tests.support.stub_errors import error_from_rpc
 
 MIB = 1024 * 1024
 FAR_BYTES = 8 * MIB

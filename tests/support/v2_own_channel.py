@@ -9,14 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from aerobee.rpc.client_channel import open_channel
-from aerobee.rpc.grpc_config import Engine
 
 
 class OwnChannel:
     """What a generated stub needs of a channel. Request streams are not supported."""
 
     def __init__(self, address: str) -> None:
-        self._channel = open_channel(address, Engine.OWN, random.Random(0))
+        self._channel = open_channel(address, random.Random(0))
 
     async def close(self) -> None:
         await self._channel.close()

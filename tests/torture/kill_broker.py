@@ -29,10 +29,10 @@ from aerobee.cli.local_cluster.ports import free_ports
 from aerobee.cli.local_cluster.programs import broker_child, etcd_child, nameserver_child
 from aerobee.client_core import Message
 from aerobee.producer_client import Producer, ProducerConfig
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.runtime.errors import AerobeeError
 from aerobee.store.format.record import iterate_records
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
+from tests.support.grpcio_client import build_channel
 
 TOPIC = "torture"
 SENDERS = 24

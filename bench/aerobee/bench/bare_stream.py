@@ -21,10 +21,10 @@ from typing import Any
 import grpc
 import uvloop
 
+from aerobee.bench.grpcio_client import grpcio_channel
 from aerobee.bench.measure import Latencies, Stopwatch, Throughput
 from aerobee.rpc.core.method import Style
 from aerobee.rpc.grpc_config import Engine
-from aerobee.rpc.grpcio_channel import CHANNEL_OPTIONS
 from aerobee.rpc.served_method import ServedMethod
 from aerobee.rpc.server_engine import ServerOptions
 from aerobee.rpc.serving import new_engine
@@ -81,7 +81,7 @@ async def running_bare_server() -> AsyncIterator[str]:
 async def upload_rate(address: str, *, frame_bytes: int, total_bytes: int) -> Throughput:
     """Frames one way, small answers back, as fast as flow control allows."""
     frame = bytes(frame_bytes)
-    async with grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)) as channel:
+    async with grpcio_channel(address) as channel:
         call: Any = channel.stream_stream("/bare/Upload")()
 
         async def exchange(count: int) -> None:
@@ -100,7 +100,7 @@ async def upload_rate(address: str, *, frame_bytes: int, total_bytes: int) -> Th
 
 async def download_rate(address: str, *, frame_bytes: int, total_bytes: int) -> Throughput:
     """Frames pushed by the server as fast as flow control allows."""
-    async with grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)) as channel:
+    async with grpcio_channel(address) as channel:
         count = max(1, total_bytes // frame_bytes)
         for frames in (WARM_UP_FRAMES, count):
             call: Any = channel.stream_stream("/bare/Download")()
@@ -116,7 +116,7 @@ async def echo_latency(address: str, *, frame_bytes: int, count: int) -> Latenci
     """One frame in flight: write, wait for its answer, repeat."""
     frame = bytes(frame_bytes)
     samples: list[float] = []
-    async with grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)) as channel:
+    async with grpcio_channel(address) as channel:
         call: Any = channel.stream_stream("/bare/Upload")()
         for turn in range(WARM_UP_FRAMES + count):
             watch = Stopwatch()

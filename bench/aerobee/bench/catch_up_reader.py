@@ -13,9 +13,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-import grpc
-
-from aerobee.rpc.grpcio_channel import CHANNEL_OPTIONS
+from aerobee.bench.grpcio_client import grpcio_channel
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 CREDIT_BYTES = 4 * 1024 * 1024
@@ -44,7 +42,7 @@ def drop_from_page_cache(files: Iterable[Path]) -> int:
 
 async def read_again_and_again(broker: str, topic: str, queues: int, store: Path) -> None:
     """Read each queue up to its end, repeatedly; prints a line once it has begun."""
-    async with grpc.aio.insecure_channel(broker, options=list(CHANNEL_OPTIONS)) as channel:
+    async with grpcio_channel(broker) as channel:
         has_begun = False
         stub = broker_pb2_grpc.PullServiceStub(channel)
         while True:

@@ -13,10 +13,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
-
+from aerobee.bench.grpcio_client import grpcio_channel
 from aerobee.bench.measure import Stopwatch
-from aerobee.rpc.grpcio_channel import CHANNEL_OPTIONS
 from aerobee.store.engine.config import StoreConfig
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
@@ -118,7 +116,7 @@ async def _wait_for(ready: Path, process: asyncio.subprocess.Process, output: Pa
 
 async def broker_stats(address: str) -> broker_pb2.BrokerStats:
     """The broker's own counters: processor time, memory, ends of the log."""
-    async with grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)) as channel:
+    async with grpcio_channel(address) as channel:
         stats: broker_pb2.BrokerStats = await broker_pb2_grpc.AdminServiceStub(channel).GetStats(
             broker_pb2.GetStatsRequest()
         )

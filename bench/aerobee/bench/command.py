@@ -30,7 +30,7 @@ from aerobee.cli.failures import EnvironmentFailure
 from aerobee.runtime.freed_memory import keep_freed_memory
 
 if TYPE_CHECKING:
-    from aerobee.bench.peers.table import Comparison
+    from peers.table import Comparison
 
 Run = Callable[[Report, suite.Load, suite.Say], Awaitable[None]]
 RUNS: dict[str, Run] = {
@@ -147,10 +147,10 @@ def _compare(
     if what == "v2" and (others := set(peers) - set(V2)):
         raise click.UsageError(f"{min(others)} is for `aerobee bench peers`")
     try:
-        from aerobee.bench.peers.rocketmq import RocketmqPrograms
-        from aerobee.bench.peers.run import compare
+        from peers.rocketmq import RocketmqPrograms
+        from peers.run import compare
     except ModuleNotFoundError as error:
-        if error.name != "aerobee.bench.peers":
+        if (error.name or "").partition(".")[0] != "peers":
             raise
         # The programs that load them, in three languages, are useless for operating a cluster.
         raise EnvironmentFailure(

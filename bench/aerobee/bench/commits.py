@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-import grpc
-
 from aerobee.bench import produce, suite
 from aerobee.bench.cluster import BenchCluster, broker_stats, running_cluster
+from aerobee.bench.grpcio_client import grpcio_channel
 from aerobee.bench.measure import Latencies, Stopwatch, Throughput
 from aerobee.bench.report import Report, Row
-from aerobee.rpc.grpcio_channel import CHANNEL_OPTIONS
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
 TOPIC = "bench"
@@ -69,7 +67,7 @@ async def _fill(cluster: BenchCluster, messages: int) -> None:
 async def commit(broker: str, way: Way, name: str, calls: int) -> tuple[Throughput, Latencies]:
     """`calls` is the total number of calls; the throughput counts offsets."""
     latencies: list[float] = []
-    async with grpc.aio.insecure_channel(broker, options=list(CHANNEL_OPTIONS)) as channel:
+    async with grpcio_channel(broker) as channel:
         stub = broker_pb2_grpc.OffsetServiceStub(channel)
 
         async def committer(group: str) -> None:

@@ -7,10 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-import grpc
-
+from aerobee.bench.grpcio_client import grpcio_channel
 from aerobee.bench.measure import Stopwatch
-from aerobee.rpc.grpcio_channel import CHANNEL_OPTIONS
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 SAMPLE_INTERVAL_S = 0.01
@@ -47,7 +45,7 @@ async def watching_dispatch(broker: str) -> AsyncIterator[DispatchLag]:
     """Sample a broker while the context is open."""
     lag = DispatchLag()
     watch = Stopwatch()
-    async with grpc.aio.insecure_channel(broker, options=list(CHANNEL_OPTIONS)) as channel:
+    async with grpcio_channel(broker) as channel:
         stub = broker_pb2_grpc.AdminServiceStub(channel)
 
         async def sample() -> None:

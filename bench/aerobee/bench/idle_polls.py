@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 
 from aerobee.bench import suite
 from aerobee.bench.cluster import BenchCluster, broker_stats, running_cluster
@@ -52,9 +53,11 @@ async def _used(cluster: BenchCluster) -> list[tuple[float, int]]:
 
 @contextlib.asynccontextmanager
 async def _polls(cluster: BenchCluster, topic: str) -> AsyncIterator[None]:
+    if find_spec("peers") is None:
+        raise RuntimeError("the polls need a checkout: the installed package has no load for them")
     processes = [
         await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "aerobee.bench.peers.idle_clients"),
+            *(sys.executable, "-m", "peers.idle_clients"),
             *(address, str(POLLS // BROKERS), topic),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

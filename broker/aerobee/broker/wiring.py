@@ -55,6 +55,7 @@ from aerobee.broker.reading.egress import Egress
 from aerobee.broker.reading.message_lookup import MessageLookup
 from aerobee.broker.reading.pull_session import PullSession
 from aerobee.broker.reading.queue_reader import QueueReader
+from aerobee.broker.reading.unread import Readers, UnreadCounts
 from aerobee.broker.replication.config import StreamLimits
 from aerobee.broker.replication.duties import Duties, OnChange
 from aerobee.broker.replication.follower import Follower
@@ -278,7 +279,7 @@ class Wiring:
             config.broker_name,
             self.replica.own,
             self.replica.state.instance,
-            connector(config.grpc.engine, self.access.credentials, self.tls.dialled),
+            connector(self.access.credentials, self.tls.dialled),
             self.store,
             self.reads,
             SlaveSide(
@@ -353,7 +354,6 @@ class Wiring:
         self.identity = identity_of(config, instance=self.replica.state.instance)
         self.channels = Channels(
             chance=self.chance,
-            engine=config.grpc.engine,
             credentials=self.access.credentials,
             tls=self.tls.dialled,
             memory=self.memory.channels,
@@ -425,15 +425,13 @@ class Wiring:
         )
         self.pull_sessions: Callable[[], list[PullSession]] = self.pull_service.sessions
         self.times = StoreTimes(store, self.reads)
-        self.lag = LagReading(
-            store,
-            folder.topics,
-            folder.offsets,
-            self.coordinator,
+        self.unread = UnreadCounts(
+            Readers(store, folder.topics, folder.offsets, self.coordinator.members),
+            self.coordinator.ownership.leases,
             self.pull_sessions,
-            self.times,
             self.popping.queue,
         )
+        self.lag = LagReading(self.unread, self.times)
         self.remaining = RemainingReading(self)
 
     def _wire_edges(self) -> None:

@@ -1,4 +1,4 @@
-"""The page docs/cli-reference.md, made from the commands themselves."""
+"""What every command says of itself, in Markdown; docs/cli-reference.md has it in parts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SHARED_TEXT = (
 )
 HEAD = """# All commands and their options
 
-What `--help` prints for each command, on one page. [The command line](command-line.md) shows them
-at work. `aerobee config reference --commands` generates this page.
+What `--help` prints for each command. [The command line](command-line.md) shows them at work.
+`aerobee config reference --commands` prints all of it, from the commands themselves.
 """
 
 

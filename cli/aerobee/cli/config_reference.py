@@ -1,4 +1,4 @@
-"""docs/configuration.md: every key of every service, made from the configuration classes.
+"""Every key of every service, in Markdown; docs/configuration.md has it in parts.
 
 Owns: the layout. Everything that it says of a key is written beside its field, so the page cannot
 say more or less than the services; a test fails when it must be generated again.
@@ -17,14 +17,12 @@ from aerobee.cli.field_texts import FieldText, field_texts, unit_of
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.runtime.config import Change, Key, keys_of
 
-REGENERATE = "aerobee config reference > docs/configuration.md"
-
-_HEAD = f"""\
+_HEAD = """\
 # Configuration
 
 Every setting of the nameserver and the broker. Settings of clients are in
-[producing](producing.md#settings) and [consuming](consuming.md#settings), those of `aerobee audit`
-in [the audit's page](audit.md).
+[producing](producing.md#settings) and [consuming](consumer-groups.md#settings), those of
+`aerobee audit` in [the audit's page](audit.md).
 
 Set a key in a TOML file (`--config FILE`), where its sections are tables, as an environment
 variable, or as a flag. Flags take precedence over the environment, the environment over the file,
@@ -55,8 +53,8 @@ nameserver.toml: the nameserver accepts it (2 keys)
 variables, so in a pod it sees what the service sees. The exit code is 0 if the service accepts the
 file, 1 if not; with `--strict`, warnings count as errors.
 
-`{REGENERATE}` generates this page from the source of the
-services. To change a text, change it there.
+`aerobee config reference` prints all settings, from the source of the services. To change a text,
+change it there.
 """
 
 _TABLE = (

@@ -69,7 +69,7 @@ def remove_older(folder: Path, keep: int) -> list[Path]:
 
 
 def note_key(cluster: str, what: str) -> str:
-    """Where nameservers read when `what` was last backed up (docs/etcd-keys.md)."""
+    """Where nameservers read when `what` was last backed up (docs/internals/etcd-keys.md)."""
     return f"/aerobee/{cluster}/backups/{what}"
 
 

@@ -24,6 +24,7 @@ from aerobee.rpc.grpc_config import Engine
 from aerobee.rpc.tls import client_tls
 from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime.clock import Clock, clock_here, system_random
+from aerobee.runtime.errors import InvalidArgument
 from aerobee.store.format.record import HostAddress
 
 
@@ -34,8 +35,7 @@ class ClusterConnection:
         nameservers: host:port of each nameserver, as a list or separated by comma or semicolon; if
             not given, those of the environment variable AEROBEE_NAMESERVER, else 127.0.0.1:8081.
         cluster: the cluster's name; if not given, that of AEROBEE_CLUSTER, else `aerobee`.
-        engine: the implementation of gRPC; if not given, that of the environment variable
-            AEROBEE_GRPC_ENGINE, or our own.
+        engine: leave it out, or give `own`: clients have only Aerobee's own implementation of gRPC.
         credentials: who calls, such as `user_credentials(access_key, secret_key)` of
             aerobee.client_core; if not given, those of the environment (docs/access.md).
         tls: True: TLS with the system's authorities, or with the files that the environment names
@@ -44,8 +44,8 @@ class ClusterConnection:
         await_cluster_ms: how long the first call retries while no nameserver can be reached.
 
     Raises:
-        InvalidArgument: an address that is not host:port, a variable that names no engine, or a TLS
-            file that cannot be used.
+        InvalidArgument: an address that is not host:port, another engine than `own`, or a TLS file
+            that cannot be used.
 
     Example::
 
@@ -65,6 +65,11 @@ class ClusterConnection:
         tls: bool | TlsConfig | None = None,
         await_cluster_ms: int = 0,
     ) -> None:
+        if engine not in (None, Engine.OWN):
+            raise InvalidArgument(
+                f"engine must be left out, or be own: clients have no gRPC engine {engine}; the "
+                "protocol is the same"
+            )
         addresses = parse_addresses(nameservers_or_default(nameservers))
         self.cluster = cluster_or_default(cluster)
         self.clock: Clock = clock or clock_here()
@@ -73,7 +78,6 @@ class ClusterConnection:
         self._tls = client_tls(tls)
         self.channels = Channels(
             chance=self.random,
-            engine=engine,
             credentials=credentials,
             tls=None if self._tls is None else self._tls.dialled,
         )

@@ -129,7 +129,7 @@ class Schedules:
         """The message is never delivered.
 
         Raises:
-            InvalidArgument: the text is no recall handle.
+            InvalidArgument: the text is not a recall handle.
             MessageNotFound: no such message waits: it was delivered, recalled or moved.
             NoBrokerAvailable: its broker group has no master now.
             DeadlineExceeded: it is unknown whether it was recalled; ask again.

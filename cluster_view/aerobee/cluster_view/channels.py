@@ -20,10 +20,11 @@ from google.protobuf.message import DecodeError, Message
 from aerobee.access.credentials import Credentials, credentials_of_environment
 from aerobee.cluster_view.methods import Method
 from aerobee.cluster_view.own_process import OwnProcess
-from aerobee.rpc.client_channel import ClientChannel, ClientStream, DialledTls, open_channel
+from aerobee.rpc.client_channel import DialledTls, open_channel
 from aerobee.rpc.core.answer_head import CallError
+from aerobee.rpc.core.channel import Channel
 from aerobee.rpc.core.connection_set import MemoryLimit
-from aerobee.rpc.grpc_config import Engine, engine_of_environment
+from aerobee.rpc.core.stream_call import StreamCall
 from aerobee.rpc.own_protocol import error_from_call
 from aerobee.runtime import errors
 from aerobee.runtime.call_context import Metadata, RequestIds, RequestNames, outgoing_ids
@@ -39,7 +40,7 @@ class ServerStream(Generic[R]):
     __slots__ = ("_call", "_parse", "address", "request_id")
 
     def __init__(
-        self, address: str, call: ClientStream, parse: Callable[[bytes], R], request_id: str
+        self, address: str, call: StreamCall, parse: Callable[[bytes], R], request_id: str
     ) -> None:
         self.address = address
         self.request_id = request_id
@@ -85,8 +86,8 @@ class Stream(ServerStream[R], Generic[Q, R]):
             raise _typed(error, self.address, self.request_id) from None
 
     async def read_each(self, told: Callable[[R], None]) -> None:
-        """Pass each answer to `told` in the event loop iteration in which it arrives, if the engine
-        can; return when the server has ended the stream without an error.
+        """Pass each answer to `told` in the event loop iteration in which it arrives; return when
+        the server has ended the stream without an error.
 
         Raises:
             AerobeeError: as `read`. Whatever `told` raises is passed on.
@@ -131,26 +132,22 @@ class Channels:
         self,
         *,
         chance: random.Random | None = None,
-        engine: Engine | None = None,
         credentials: Credentials | None = None,
         tls: DialledTls | None = None,
         memory: MemoryLimit | None = None,
     ) -> None:
-        """`engine` and `credentials`: by default, those of the environment. Without `tls`
-        everything is plain text. `memory`: a limit for all channels together, which others may
-        share.
+        """`credentials`: by default, those of the environment. Without `tls` everything is plain
+        text. `memory`: a limit for all channels together, which others may share.
 
         Raises:
-            InvalidArgument: the environment names no known engine, or credentials that cannot be
-            read.
+            InvalidArgument: the environment names credentials that cannot be read.
         """
         self._credentials = credentials or credentials_of_environment()
         self._chance = chance or system_random()
-        self._engine = engine or engine_of_environment()
         self._tls = tls
         self._memory = memory
         self._names = RequestNames.of_chance(self._chance)
-        self._channels: dict[str, ClientChannel] = {}
+        self._channels: dict[str, Channel] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._process: OwnProcess | None = None
@@ -256,7 +253,7 @@ class Channels:
         if self._closing:
             await asyncio.wait(self._closing)
 
-    def _channel(self, address: str) -> ClientChannel:
+    def _channel(self, address: str) -> Channel:
         if self._process is None:
             self._process = OwnProcess("client")
         self._process.check()
@@ -264,7 +261,7 @@ class Channels:
         if channel is None:
             if self._is_closed:
                 raise errors.Unreachable(f"cannot reach {address}: this client is closed")
-            channel = open_channel(address, self._engine, self._chance, self._tls, self._memory)
+            channel = open_channel(address, self._chance, self._tls, self._memory)
             self._channels[address] = channel
         return channel
 
@@ -272,7 +269,7 @@ class Channels:
         """The metadata of every call: its ids, and who makes it."""
         return (*ids.metadata(), *self._credentials.metadata(path))
 
-    def _close(self, address: str, channel: ClientChannel) -> None:
+    def _close(self, address: str, channel: Channel) -> None:
         """In a task of its own: a peer that is gone delays the end, and only `close` waits for
         that."""
         closing = asyncio.get_running_loop().create_task(

@@ -78,8 +78,8 @@ class PushConsumer:
         group: the consumer group. All members must have the same subscriptions.
         listener: gets 1 to `consume_batch_max` messages of one queue; see `Listener`.
         ordering: CONCURRENT, or ORDERLY: one call at a time per queue, in order, and a failure
-            suspends the queue and repeats the same messages, without end unless the group's
-            `retries_max` was set.
+            suspends the queue and repeats the same messages, without limit unless the group has
+            `retries_max`.
         suspend_ms: how long a failure suspends a queue. None: as the group is configured, by
             default 1 s, then twice as long each time, up to 1 min.
         max_concurrency: calls of the listener at a time, over all queues.

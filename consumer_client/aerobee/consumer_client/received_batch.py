@@ -63,7 +63,7 @@ class ReceivedBatch:
 
     @property
     def records(self) -> bytes:
-        """The stored records, unfiltered, end to end (docs/store-format.md)."""
+        """The stored records, unfiltered, end to end (docs/internals/store-format.md)."""
         return self._records
 
     def __iter__(self) -> Iterator[ReceivedMessage]:

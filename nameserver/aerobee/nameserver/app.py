@@ -194,11 +194,9 @@ def _channels(
     chance: random.Random,
     memory: MemoryBudget,
 ) -> Channels:
-    engine, credentials = config.grpc.engine, access.credentials
     return Channels(
         chance=chance,
-        engine=engine,
-        credentials=credentials,
+        credentials=access.credentials,
         tls=tls.dialled,
         memory=memory.channels,
     )

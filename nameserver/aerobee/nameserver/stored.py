@@ -1,4 +1,6 @@
-"""What the cluster keeps in etcd: ten kinds of keys and their JSON values (docs/etcd-keys.md).
+"""What the cluster keeps in etcd: ten kinds of keys and their JSON values.
+
+docs/internals/etcd-keys.md lists them.
 
 Owns: the key layout and the codec of values. Unknown fields are ignored, so that an older
 nameserver can read what a newer one wrote. Values are JSON because operators read them with

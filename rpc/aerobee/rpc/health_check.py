@@ -10,7 +10,6 @@ from aerobee.rpc.client_channel import open_channel
 from aerobee.rpc.core.answer_head import CallError
 from aerobee.rpc.core.status import Status
 from aerobee.rpc.core.tls import FollowedTls
-from aerobee.rpc.grpc_config import engine_of_environment
 from aerobee.rpc.own_protocol import error_from_call
 from aerobee.runtime import errors
 from aerobee.runtime.clock import system_random
@@ -37,7 +36,7 @@ async def check_health(
         AerobeeError: the server there has no health service.
     """
     request = health_pb2.HealthCheckRequest(service=service).SerializeToString()
-    channel = open_channel(address, engine_of_environment(), system_random(), tls)
+    channel = open_channel(address, system_random(), tls)
     try:
         call = channel.start(_CHECK, request, timeout_s=timeout_ms / 1_000, metadata=())
         answer = health_pb2.HealthCheckResponse.FromString(await call.answer)

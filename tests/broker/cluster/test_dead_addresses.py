@@ -26,12 +26,12 @@ from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import QUERY_ROUTE
 from aerobee.cluster_view.nameservers import Nameservers
 from aerobee.cluster_view.routes import ROUTE_ATTEMPT_MS
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.runtime import errors
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.retry import Backoff
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 from tests.support.dying_path import DyingPath, dying_path
+from tests.support.grpcio_client import build_channel
 from tests.support.replication_streams import running_master, running_slave
 from tests.support.stores import batch_of
 from tests.support.waiting import until

@@ -14,13 +14,13 @@ import pytest
 from aerobee.access.running import FORWARDED_USER_KEY
 from aerobee.broker.config import TransactionsConfig
 from aerobee.rpc.grpc_config import Engine
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.store.engine.tables.config_tables import TopicConfig
 from aerobee.v1 import broker_pb2, common_pb2
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.transactions.test_checks_elsewhere import Node
+from tests.support.grpcio_client import build_channel
 from tests.support.known_users import KnownUsers
 from tests.support.transactions import ORDERS, Asked, half_message, transactional
 from tests.support.v2_calls import V2, codes, sent_message

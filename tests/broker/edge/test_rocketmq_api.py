@@ -12,7 +12,6 @@ import pytest
 
 from aerobee.rocketmq_api.times import timestamp
 from aerobee.rpc.grpc_config import Engine, GrpcConfig
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.store.engine.tables.config_tables import SubscriptionGroupConfig, TopicConfig
 from aerobee.store.format.recall_handle import RecallHandle
 from aerobee.store.format.record import SYSFLAG_COMPRESSED, Record, iterate_records
@@ -20,6 +19,7 @@ from aerobee.v1 import broker_pb2
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 from tests.broker.conftest import RunningBroker, StartBroker
+from tests.support.grpcio_client import build_channel
 from tests.support.v2_calls import CLIENT_ID, V2, codes, sent_message
 from tests.support.waiting import until
 

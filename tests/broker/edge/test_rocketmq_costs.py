@@ -182,7 +182,7 @@ async def test_a_client_that_only_waits_takes_little_memory(broker: RunningBroke
     gc.collect()
     tracemalloc.start(1)
     address = f"127.0.0.1:{broker.port}"
-    program = ("-m", "aerobee.bench.peers.idle_clients", address, str(WAITING_CLIENTS), "t")
+    program = ("-m", "peers.idle_clients", address, str(WAITING_CLIENTS), "t")
     clients = await asyncio.create_subprocess_exec(
         sys.executable, *program, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )

@@ -19,7 +19,6 @@ from aerobee.rocketmq_api.services.methods import SERVICE_NAME
 from aerobee.rocketmq_api.services.service import MessagingService, add_messaging_service
 from aerobee.rocketmq_api.times import duration
 from aerobee.rpc.grpc_config import Engine, GrpcConfig
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.rpc.own_protocol import say_error
 from aerobee.rpc.serving import RpcServer
 from aerobee.runtime.clock import ManualClock, SystemClock
@@ -28,6 +27,7 @@ from apache.rocketmq.v2 import service_pb2
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.edge.test_rocketmq_api import TOPICS
 from tests.broker.edge.test_rocketmq_pulls import GROUP, queue_of, sent_to_one_queue
+from tests.support.grpcio_client import build_channel
 from tests.support.v2_calls import CLIENT_ID, V2
 from tests.support.waiting import until
 
@@ -59,7 +59,7 @@ class Gateway:
         self.clock = ManualClock()
         self.clients = ClientTable(self.clock)
         self.routes = OneBroker(broker.port)
-        self.channels = Channels(engine=engine)
+        self.channels = Channels()
         clock = SystemClock()
         self.service = MessagingService(
             expressions=CompiledExpressions(),

@@ -18,7 +18,7 @@ from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.groups.test_membership import Participant
 from tests.broker.retries.test_sending_back import codes, send_back
 from tests.broker.sending.test_sync_flush import GatedDisk
-from tests.support.stub_errors import error_from_rpc
+from tests.support.grpcio_client import error_from_rpc
 from tests.support.waiting import until
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from aerobee.rpc.own_protocol import code_of
 from aerobee.v1 import broker_pb2, common_pb2
-from tests.support.stub_errors import error_from_rpc
+from tests.support.grpcio_client import error_from_rpc
 
 
 class Participant:

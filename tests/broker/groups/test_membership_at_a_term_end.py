@@ -19,13 +19,13 @@ from aerobee.broker.retries.settings import RetrySettings
 from aerobee.broker.sending.guard import Guard
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.table import ClientTable
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.loop_turns import LoopTurns
 from aerobee.store.engine.tables.config_tables import SubscriptionGroupTable, TopicTable
 from aerobee.store.format.delay_levels import DelayLevels
 from aerobee.v1 import broker_pb2_grpc, common_pb2
 from tests.broker.groups.test_membership import Participant
+from tests.support.grpcio_client import build_channel
 from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import Replica, nothing, running
 

@@ -31,7 +31,7 @@ from aerobee.store.format.dead_letter_fields import Death
 from aerobee.store.format.delayed_records import Delay
 from tests.support.journal_replica import any_text
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "offset-journal.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "internals" / "offset-journal.md"
 
 WHOLE = st.integers(0, 2**63 - 1)
 NAMES = st.text(min_size=1, max_size=8)

@@ -14,11 +14,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.supervise import ExitCode
 from aerobee.store.engine.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
+from tests.support.grpcio_client import build_channel
 
 MakeBatch = Callable[..., broker_pb2.RecordBatch]
 

@@ -22,7 +22,7 @@ from aerobee.store.format.record_layout import MAGIC_BLANK
 from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, common_pb2
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.support.delayed import send_later, settled
-from tests.support.stub_errors import error_from_rpc
+from tests.support.grpcio_client import error_from_rpc
 from tests.support.waiting import until
 
 MIB = 1024 * 1024

@@ -20,6 +20,7 @@ from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
 from aerobee.broker.observe.metrics.rocketmq import importance
 from aerobee.broker.observe.metrics.store_times import StoreTimes
 from aerobee.broker.reading.pull_session import PullPlace
+from aerobee.broker.reading.unread import Readers, UnreadCounts
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.loop_delay import LoopDelay
@@ -89,15 +90,13 @@ class World:
         reads = ReadPool(
             self.pool, Counters(), self.clock, loop_delay=delay, threads=1, bytes_per_s=0
         )
-        self.reading = LagReading(
-            self.store,
-            self.topics,
-            self.offsets,
-            self.coordinator,
+        counts = UnreadCounts(
+            Readers(self.store, self.topics, self.offsets, members),
+            leases,
             lambda: self.streams,  # type: ignore[arg-type, return-value]
-            StoreTimes(self.store, reads),
             self.popped.get,
         )
+        self.reading = LagReading(counts, StoreTimes(self.store, reads))
         for _ in range(10):
             for queue_id in range(2):
                 self.store.append(batch_of("t", 10), queue_id=queue_id)

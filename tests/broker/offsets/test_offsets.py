@@ -17,7 +17,7 @@ from aerobee.store.engine.tables.config_tables import ConsumerOffsetTable, Topic
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import write_topics
 from tests.support.fault_disk import FaultDisk
-from tests.support.stub_errors import error_from_rpc
+from tests.support.grpcio_client import error_from_rpc
 
 
 async def commit(broker: Any, *offsets: tuple[str, int, int, int]) -> list[int]:

@@ -11,11 +11,11 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 from tests.support.etcd import running_etcd
+from tests.support.grpcio_client import build_channel
 from tests.support.replica_group import ReplicaGroup, replica_group
 from tests.support.waiting import until
 

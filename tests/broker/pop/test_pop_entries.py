@@ -36,7 +36,7 @@ from aerobee.broker.pop.journal_state import (
 from aerobee.broker.pop.standing import IMAGE_FLIGHTS, IMAGE_RANGES, Standing
 from aerobee.store.engine.tables.finished_ranges import Range
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "pop-journal.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "internals" / "pop-journal.md"
 KEY = GroupQueue("billing", "Orders", 3)
 
 keys = st.builds(GroupQueue, st.text(), st.text(), st.integers(0, 9))

@@ -15,6 +15,7 @@ from aerobee.broker.pop.journal_state import PopJournalState
 from aerobee.broker.pop.queue_state import QueueState
 from aerobee.broker.pop.requests import Delivery, Handled, Poll, Read
 from aerobee.broker.pop.term import EntryWriter, PopTerm, PopTerms, begin_offset
+from aerobee.broker.popping.confirmed import until_confirmed
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import NotWritable, ReplicaBehind
 from aerobee.store.engine.tables.finished_ranges import Range
@@ -82,7 +83,7 @@ class Replica:
         messages = dict.fromkeys([*wanted.again, *fresh], 0)
         read = Read(messages, wanted.again, wanted.begin, fresh.stop)
         taken = self.queue().take(poll, read, now_ms)
-        await self.term.write(taken.entries)
+        await until_confirmed(self.term.write(taken.entries))
         return taken.deliveries
 
 
@@ -110,10 +111,10 @@ def successor_of(log: MemoryLog) -> MemoryLog:
 async def test_a_new_master_knows_what_is_in_flight_and_what_is_finished() -> None:
     log = MemoryLog()
     async with leading(log) as master:
-        await master.term.begin(KEY, 0)
+        await until_confirmed(master.term.begin(KEY, 0))
         first, second, *_ = await master.receive()
         acknowledged = master.queue().acknowledge([first[:2]], 5_000)
-        await master.term.write(acknowledged.entries)
+        await until_confirmed(master.term.write(acknowledged.entries))
         standing = master.queue().standing.copy()
     async with leading(successor_of(log), 2) as successor:
         queue = successor.queue()
@@ -129,7 +130,7 @@ async def test_what_a_master_handed_out_at_its_end_is_not_held_for_hours() -> No
     """Its answer may not have left."""
     log = MemoryLog()
     async with leading(log) as master:
-        await master.term.begin(KEY, 0)
+        await until_confirmed(master.term.begin(KEY, 0))
         await master.receive(HELD)
         master.clock.advance_ms(20_000)
         (late, *_) = await master.receive(HELD)
@@ -148,7 +149,7 @@ async def test_what_a_master_handed_out_at_its_end_is_not_held_for_hours() -> No
 async def test_what_is_decided_in_one_turn_is_one_record_at_its_end() -> None:
     log = MemoryLog()
     async with leading(log) as master:
-        await master.term.begin(KEY, 0)
+        await until_confirmed(master.term.begin(KEY, 0))
         received = await master.receive()
         for first in (0, 2):
             end = log.records_end
@@ -162,12 +163,12 @@ async def test_what_is_decided_in_one_turn_is_one_record_at_its_end() -> None:
 async def test_what_could_not_be_written_has_never_been_decided() -> None:
     log = MemoryLog()
     async with leading(log) as master:
-        await master.term.begin(KEY, 0)
+        await until_confirmed(master.term.begin(KEY, 0))
         (first, *_) = await master.receive()
         log.refusal = NotWritable("the disk is full")
         acknowledged = master.queue().acknowledge([first[:2]], 5_000)
         with pytest.raises(NotWritable):
-            await master.term.write(acknowledged.entries)
+            await until_confirmed(master.term.write(acknowledged.entries))
         log.refusal = None
         assert master.queue().committed == 0
         assert master.queue().acknowledge([first[:2]], 5_000).handled == [Handled.DONE]
@@ -176,7 +177,7 @@ async def test_what_could_not_be_written_has_never_been_decided() -> None:
 async def test_what_a_copy_took_the_place_of_does_not_come_again() -> None:
     log = MemoryLog()
     async with leading(log) as master:
-        await master.term.begin(KEY, 0)
+        await until_confirmed(master.term.begin(KEY, 0))
         await master.receive()
     async with leading(successor_of(log), 2) as successor:
         successor.elsewhere = ReplicaBehind("the offset journal is still being read")
@@ -190,19 +191,19 @@ async def test_what_a_copy_took_the_place_of_does_not_come_again() -> None:
 async def test_a_queue_that_pop_consumes_no_more_is_forgotten_everywhere() -> None:
     log = MemoryLog()
     async with leading(log) as master:
-        await master.term.begin(KEY, 0)
+        await until_confirmed(master.term.begin(KEY, 0))
         (first, *_) = await master.receive()
-        await master.term.end(KEY)
+        await until_confirmed(master.term.end(KEY))
         assert master.term.queue(KEY) is None
         assert master.state.standing(KEY) is None
         master.clock.advance_ms(1)
-        await master.term.begin(KEY, 0)
+        await until_confirmed(master.term.begin(KEY, 0))
         assert master.queue().acknowledge([first[:2]], 5_001).handled == [Handled.STALE]
 
 
 async def test_a_group_may_begin_to_count_order() -> None:
     async with leading(MemoryLog()) as master:
-        await master.term.begin(KEY, 0)
+        await until_confirmed(master.term.begin(KEY, 0))
         master.ordered.add(KEY.group)
         assert master.queue().is_ordered
         assert [each.offset for each in await master.receive()] == [0]

@@ -8,6 +8,7 @@ from typing import Any
 from aerobee.broker.groups.ownership import POPS, Claim
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.sent_back import FinishedBeyond
+from aerobee.broker.popping.confirmed import until_confirmed
 from aerobee.broker.popping.hand_overs import HandOvers
 from aerobee.store.engine.tables.finished_ranges import Range
 from tests.broker.pop.test_pop_term import KEY, Replica, leading
@@ -58,7 +59,7 @@ class Scene:
         received = await self.master.receive()
         handles = [received[number][:2] for number in numbers]
         entries = self.master.queue().acknowledge(handles, self.master.clock.now_ms()).entries
-        await self.master.term.write(entries)
+        await until_confirmed(self.master.term.write(entries))
 
     @property
     def is_popped(self) -> bool:
@@ -72,7 +73,7 @@ class Scene:
 async def test_what_was_finished_out_of_turn_is_the_next_owners_to_know() -> None:
     async with leading(MemoryLog()) as master:
         scene = Scene(master)
-        await master.term.begin(KEY, 0)
+        await until_confirmed(master.term.begin(KEY, 0))
         await scene.finish(0, 2)
         master.clock.advance_ms(30_000)
         scene.hand_overs.ask(KEY)
@@ -88,7 +89,7 @@ async def test_pop_keeps_a_queue_of_which_messages_are_in_flight() -> None:
     async with leading(MemoryLog()) as master:
         scene = Scene(master)
         scene.offsets.confirmed.set_result(None)
-        await master.term.begin(KEY, 0)
+        await until_confirmed(master.term.begin(KEY, 0))
         await scene.finish(0)
         scene.hand_overs.ask(KEY)
         await scene.some_turns()
@@ -101,7 +102,7 @@ async def test_pop_keeps_a_queue_of_which_messages_are_in_flight() -> None:
 async def test_pop_keeps_a_queue_that_a_client_uses_or_takes_up_again_meanwhile() -> None:
     async with leading(MemoryLog()) as master:
         scene = Scene(master)
-        await master.term.begin(KEY, 0)
+        await until_confirmed(master.term.begin(KEY, 0))
         await scene.finish(0, 1, 2, 3)
         scene.is_used = True
         scene.hand_overs.ask(KEY)

@@ -32,8 +32,8 @@ from aerobee.store.format.message_id import offset_message_id
 from aerobee.store.format.record import HostAddress, Record, encode_record, iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.fault_disk import FaultDisk
+from tests.support.grpcio_client import error_from_rpc
 from tests.support.stores import append, batch_of, end_topic, open_store
-from tests.support.stub_errors import error_from_rpc
 
 MIB = 1024 * 1024
 HOST = HostAddress.parse("127.0.0.1:10911")

@@ -16,7 +16,7 @@ from aerobee.store.engine.disk import DiskFile, RealDisk
 from aerobee.store.engine.tables.config_tables import TopicConfig
 from aerobee.store.format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
-from tests.support.stub_errors import error_from_rpc
+from tests.support.grpcio_client import error_from_rpc
 
 MakeBatch = Callable[..., broker_pb2.RecordBatch]
 MIB = 1024 * 1024

@@ -16,10 +16,10 @@ from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import LogState, Sender
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.cluster_view.methods import DESCRIBE_CLUSTER
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from tests.support.bare_slave import BareSlave
 from tests.support.etcd import running_etcd
+from tests.support.grpcio_client import build_channel
 from tests.support.replica_group import GROUP, MIB, ReplicaGroup, replica_group
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from aerobee.store.format.dead_letter_fields import resends_of
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import RunningBroker
 from tests.broker.retries.test_sending_back import codes, pulled, send_back
-from tests.support.stub_errors import error_from_rpc
+from tests.support.grpcio_client import error_from_rpc
 
 SETTLED_BY = "CID_RMQ_SYS_DEAD_LETTERS"
 

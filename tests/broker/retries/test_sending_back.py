@@ -19,7 +19,7 @@ from aerobee.store.format.record import iterate_records
 from aerobee.store.format.record_view import Record
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import RunningBroker
-from tests.support.stub_errors import error_from_rpc
+from tests.support.grpcio_client import error_from_rpc
 from tests.support.waiting import until
 
 

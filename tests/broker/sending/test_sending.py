@@ -18,7 +18,7 @@ from aerobee.store.format.record import Record, iterate_records
 from aerobee.store.format.record_encode import encode_record
 from aerobee.store.format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2
-from tests.support.stub_errors import error_from_rpc
+from tests.support.grpcio_client import error_from_rpc
 
 MakeBatch = Callable[..., broker_pb2.RecordBatch]
 

@@ -136,7 +136,7 @@ def test_what_is_no_entry_is_refused(value: dict[str, object]) -> None:
 
 
 def test_the_documented_example_is_what_the_page_says() -> None:
-    page = (Path(__file__).parents[3] / "docs/timer-journal.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/internals/timer-journal.md").read_text()
     (example,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     entries = read_body(example.encode(), decode_entry)
     progress = TimerProgress()

@@ -528,7 +528,7 @@ async def test_a_hand_over_that_is_called_off_goes_on_asking(
     if is_cut_off:
         is_leaving = asyncio.Event()
 
-        async def never_ends() -> None:
+        async def never_ends(stretch: object) -> None:
             if asyncio.current_task() is leaving:
                 is_leaving.set()
                 await asyncio.Event().wait()

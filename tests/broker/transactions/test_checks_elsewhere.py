@@ -22,13 +22,13 @@ from aerobee.rocketmq_api.services.failures import answer_errors
 from aerobee.rocketmq_api.services.methods import SERVICE_NAME
 from aerobee.rocketmq_api.services.service import MessagingService, add_messaging_service
 from aerobee.rpc.grpc_config import Engine, GrpcConfig
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.rpc.own_protocol import say_error
 from aerobee.rpc.serving import RpcServer
 from aerobee.runtime.clock import SystemClock
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.transactions.test_checks import Commits
+from tests.support.grpcio_client import build_channel
 from tests.support.transactions import ORDERS, Asked, half_message, seen, transactional
 from tests.support.v2_calls import V2, codes
 from tests.support.waiting import until
@@ -46,9 +46,7 @@ class Node:
     ) -> None:
         self.port = port
         self.is_routed = True
-        self.channels = Channels(
-            engine=engine, credentials=None if access is None else access.credentials
-        )
+        self.channels = Channels(credentials=None if access is None else access.credentials)
         clock = SystemClock()
         self.service = MessagingService(
             routes=self,

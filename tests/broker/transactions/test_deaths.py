@@ -16,7 +16,6 @@ import pytest
 
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import CREATE_TOPIC, PULL
-from aerobee.rpc.grpcio_channel import build_channel
 from aerobee.runtime import errors
 from aerobee.store.format.record import Record, iterate_records
 from aerobee.store.format.transaction_records import ASIDE_TOPIC
@@ -24,6 +23,7 @@ from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.broker.conftest import write_topics
 from tests.support.etcd import running_etcd
+from tests.support.grpcio_client import build_channel
 from tests.support.real_brokers import BrokerProcess
 from tests.support.replica_group import ReplicaGroup, replica_group
 from tests.support.transactions import (

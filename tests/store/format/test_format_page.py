@@ -1,4 +1,4 @@
-"""docs/store-format.md: its examples are what the codecs read and write."""
+"""docs/internals/store-format.md: its examples are what the codecs read and write."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ from aerobee.store.format.retry_records import (
 from aerobee.store.format.timer_log import decode_timer_record
 from aerobee.store.format.timer_wheel import SLOTS_PER_WHEEL, TimerSlot, encode_slot
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "store-format.md").read_text("utf-8")
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "internals" / "store-format.md").read_text(
+    "utf-8"
+)
 BLOCKS = dict(re.findall(r"(?ms)^```(?:hex|json|text) ([\w-]+)\n(.*?)\n```$", PAGE))
 STORE_HOST = HostAddress.parse("192.0.2.17:10911")
 STORED_MS = 1_700_000_000_500

@@ -50,9 +50,9 @@ def test_the_table_has_every_name_that_anybody_acts_on() -> None:
     assert allowed_of("carrier") is None
 
 
-def test_the_page_for_producers_shows_the_table() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "producing.md").read_text()
-    section = page.partition("### Reserved property names")[2].partition("\n## ")[0]
+def test_the_page_of_limits_shows_the_table() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "limits.md").read_text()
+    section = page.partition("## Reserved property names")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.*) \| (.*) \|$", section, re.MULTILINE)
     shown = {name: what for names, what in rows for name in re.findall("`([^`]+)`", names)}
     for name, allowed in NAMES.items():

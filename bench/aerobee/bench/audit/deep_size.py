@@ -2,7 +2,7 @@
 Spark. Reports processor seconds, memory and rates, and draws them.
 
     python -m aerobee.bench.audit.deep_size FOLDER [--records 5000000,10000000,20000000]
-        [--plot docs/audit-size.svg] [--spark] [--check-bodies] [--one-queue]
+        [--plot docs/internals/audit-size.svg] [--spark] [--check-bodies] [--one-queue]
 
 Stores that already exist in FOLDER are reused.
 """

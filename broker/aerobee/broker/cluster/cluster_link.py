@@ -117,7 +117,6 @@ class ClusterLink:
             on_sending=parts.roles.heartbeat_sent,
             on_incomplete=parts.manager.count_as_another_log,
             due=parts.heartbeat_due,
-            engine=config.grpc.engine,
             credentials=parts.access.credentials,
             tls=parts.tls.dialled,
         )

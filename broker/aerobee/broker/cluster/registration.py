@@ -23,7 +23,6 @@ from aerobee.access.credentials import Credentials
 from aerobee.cluster_view.channels import Channels, Stream
 from aerobee.cluster_view.methods import REGISTER, Method
 from aerobee.rpc.client_channel import DialledTls
-from aerobee.rpc.grpc_config import Engine
 from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime import errors
 from aerobee.runtime.call_context import RequestNames, request_scope
@@ -107,7 +106,6 @@ class Registration:
         due: asyncio.Event,
         on_sending: Callable[[int], None] = lambda _: None,
         on_incomplete: Callable[[errors.ReplicaIncomplete], None] = lambda _: None,
-        engine: Engine | None = None,
         credentials: Credentials | None = None,
         tls: DialledTls | None = None,
     ) -> None:
@@ -128,7 +126,7 @@ class Registration:
         self._position = chance.randrange(len(config.nameservers))
         self._names = RequestNames.of_chance(chance)
         # An abandoned stream is retried on a new connection.
-        self._channels = Channels(chance=chance, engine=engine, credentials=credentials, tls=tls)
+        self._channels = Channels(chance=chance, credentials=credentials, tls=tls)
         self._registered = False
         self._registered_once = False
         self._stale = False

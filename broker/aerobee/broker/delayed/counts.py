@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from typing import Final, NamedTuple
 
 from aerobee.broker.delayed.finder import Fed, Finder
@@ -49,9 +50,11 @@ class WaitingCounts:
         feeder: Fed,
         progress: Callable[[], TimerProgress],
         topics: TopicTable,
+        works: Executor,
     ) -> None:
-        """`progress`: what is done so far."""
+        """`progress`: what is done so far; `works` runs what takes long."""
         self._finder = finder
+        self._works = works
         self._waiting = waiting
         self._feeder = feeder
         self._progress = progress
@@ -64,10 +67,11 @@ class WaitingCounts:
     async def timers(self) -> list[WaitingCount]:
         """What waits for a time. Raises AerobeeError."""
         rows = await self._finder.search(FIRST, LAST, limit=_ALL, accepts=_is_message)
+        loop = asyncio.get_running_loop()
         names = {java_string_hash(name): name for name in self._topics.names()}
         return [
             WaitingCount(names.get(each.topic_hash, ""), True, each.messages, each.first_due_ms)
-            for each in await asyncio.to_thread(by_topic, rows)
+            for each in await loop.run_in_executor(self._works, by_topic, rows)
         ]
 
     async def _of_levels(self) -> list[WaitingCount]:

@@ -142,7 +142,7 @@ class Delays(Feature):
             self.feeder, self.waiting, works, self.progress, parts.reads.loop_turns, pages
         )
         self.counts = WaitingCounts(
-            self.finder, self.waiting, self.feeder, self.progress, parts.topics
+            self.finder, self.waiting, self.feeder, self.progress, parts.topics, works
         )
         self.copies = Copies(parts.writes, parts.topics, clock)
         self.mover = Mover(

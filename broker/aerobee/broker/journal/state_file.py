@@ -115,9 +115,8 @@ class StateFile:
             end = self._store.appended_end
             self._durability.request_flush()
             await self._durability.flushed.wait(end, float("inf"))
-            data = await asyncio.to_thread(encode)
             try:
-                await self._files.write(self._path, data)
+                await self._files.write_encoded(self._path, encode)
             except NotWritable:
                 return
             self._saved_offset = next_offset

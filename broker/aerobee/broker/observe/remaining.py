@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from aerobee.broker.delayed.feature import Delays
-from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
 from aerobee.broker.opened import OpenedFolder
+from aerobee.broker.reading.unread import GroupUnread, UnreadCounts
 from aerobee.broker.retries.dead_letters import SETTLED_BY
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.transactions.feature import Transactions
@@ -43,7 +43,7 @@ class Parts(Protocol):
     clock: Clock
     transactions: Transactions
     delays: Delays
-    lag: LagReading
+    unread: UnreadCounts
 
 
 class RemainingReading:
@@ -54,17 +54,14 @@ class RemainingReading:
         self._store = parts.store
         self._topics = parts.folder.topics
         self._offsets = parts.folder.offsets
+        self._unread = parts.unread
 
     async def read(self) -> Remaining:
         """Raises NotMaster, AerobeeError: what remains cannot be determined now."""
         self._parts.guard.check_acting()
         slices = Slices(self._parts.clock)
-        rows = [
-            row
-            for row in await self._parts.lag.read(self._parts.clock.now_ms, slices)
-            if not is_system_group(row.group) and not is_system_topic(row.topic)
-        ]
-        readers = [(row.group, row.topic, self._unread(row)) for row in rows]
+        rows = await self._unread.read(slices, _is_of_users)
+        readers = [(row.group, row.topic, self._all_unread(row)) for row in rows]
         delayed = sum(each.messages for each in await self._parts.delays.counts.by_topic())
         dead_letters = await self._dead_letters(slices)
         transactions = self._parts.transactions
@@ -77,19 +74,13 @@ class RemainingReading:
             delayed=delayed,
             open_transactions=sum(transactions.pending.by_topic.values()),
             set_aside=len(transactions.aside),
-            in_flight=sum(row.inflight or 0 for row in rows),
+            in_flight=sum(row.in_flight or 0 for row in rows),
             dead_letters=dead_letters,
         )
 
-    def _unread(self, row: GroupLag) -> int:
+    def _all_unread(self, row: GroupUnread) -> int:
         """A group that has members and never committed may want everything."""
-        return self._stored(row.topic) if row.lag is None else row.lag
-
-    def _stored(self, topic: str) -> int:
-        config = self._topics.get(topic)
-        queues = 0 if config is None else max(config.read_queue_count, config.write_queue_count)
-        bounds = (self._store.queues.bounds(topic, queue_id) for queue_id in range(queues))
-        return sum(each.max_offset - each.min_offset for each in bounds)
+        return self._unread.stored(row.topic) if row.count is None else row.count
 
     async def _dead_letters(self, slices: Slices) -> int:
         found = 0
@@ -101,3 +92,7 @@ class RemainingReading:
             found += max(0, bounds.max_offset - first) - settled
             await slices.breathe()
         return found
+
+
+def _is_of_users(group: str, topic: str) -> bool:
+    return not is_system_group(group) and not is_system_topic(topic)

@@ -1,5 +1,5 @@
-"""The offset journal's entries and their JSON; docs/offset-journal.md lists their members. Records
-and the end of an image are common to all journals: see broker/journal.
+"""The offset journal's entries and their JSON; docs/internals/offset-journal.md lists their
+members. Records and the end of an image are common to all journals: see broker/journal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The entries of POP's journal and their JSON; docs/pop-journal.md lists their members.
+"""The entries of POP's journal and their JSON; docs/internals/pop-journal.md lists their members.
 
 There are many per second, so one entry has everything that a poll took from a queue, or that a call
 acknowledged there.

@@ -13,7 +13,7 @@ here before anything else is decided: a message moved by the last master is not 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.records import ImageEnd
@@ -28,15 +28,23 @@ from aerobee.runtime.errors import AerobeeError, Busy
 from aerobee.store.engine.tables.finished_ranges import Range
 
 
+class Written(Protocol):
+    """A future of what was written to the journal; done once it is in effect, or never will be."""
+
+    def exception(self) -> BaseException | None:
+        """Why it is not in effect, once that is known."""
+        ...
+
+
 class EntryWriter(Protocol):
     """What a term needs of `JournalWriter`."""
 
-    def add(self, entry: PopEntry | ImageEnd, *, is_durable: bool = True) -> Any: ...
+    def add(self, entry: PopEntry | ImageEnd, *, is_durable: bool = True) -> Written: ...
 
     def waiting(self) -> Iterator[PopEntry | ImageEnd]: ...
 
     @property
-    def newest(self) -> Any: ...
+    def newest(self) -> Written | None: ...
 
 
 def begin_offset(queue_begin: int, queue_end: int) -> int:
@@ -121,14 +129,14 @@ class PopTerm:
         return queue is not None and queue.committed > committed
 
     @property
-    def newest(self) -> Any:
+    def newest(self) -> Written | None:
         """The writer's future for everything written and not confirmed; None: there is nothing."""
         return self._writer.newest
 
     def queues(self) -> Iterable[QueueState]:
         return self._queues.values()
 
-    def begin(self, key: GroupQueue, offset: int) -> Any:
+    def begin(self, key: GroupQueue, offset: int) -> Written:
         """POP consumes the queue from now on, beginning at this offset. Returns the writer's
         future: done when that is confirmed and on disk. Raises AerobeeError."""
         assert key not in self._queues, key
@@ -139,13 +147,13 @@ class PopTerm:
         self._unsettled.add(key)
         return done
 
-    def end(self, key: GroupQueue) -> Any:
+    def end(self, key: GroupQueue) -> Written:
         """POP stops consuming the queue; what is in flight is forgotten. As `begin`."""
         done = self._writer.add(Ended(key, self._clock.now_ms()))
         self._queues.pop(key, None)
         return done
 
-    def write(self, entries: Sequence[PopEntry]) -> Any:
+    def write(self, entries: Sequence[PopEntry]) -> Written | None:
         """Add a queue's decisions, in the same turn of the loop. Returns the writer's future for
         the last entry; None: there are no entries.
 
@@ -153,7 +161,8 @@ class PopTerm:
             AerobeeError: these decisions must not be reported. They were undone, or some of them
                 took effect although nobody is told, which costs attempts, not messages.
         """
-        drops, done = self._drops, None
+        drops = self._drops
+        done: Written | None = None
         try:
             for entry in entries:
                 done = self._writer.add(entry, is_durable=False)

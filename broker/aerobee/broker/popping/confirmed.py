@@ -1,14 +1,26 @@
-"""Waiting for a journal writer's future that others wait for, too."""
+"""Waiting for what was written to a journal, for which others wait, too."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Collection
+from typing import cast
+
+from aerobee.broker.pop.term import Written
 
 
-async def until_confirmed(done: Any) -> None:
-    """`done`: the writer's future, which continues when this is cancelled; None: there is nothing
-    to wait for. Raises AerobeeError: what was written is not in effect."""
-    if done is not None:
-        await asyncio.wait((done,))
-        done.result()
+async def until_known(written: Collection[Written]) -> None:
+    """Returns once it is known of each whether it is in effect; they continue when this is
+    cancelled."""
+    if written:
+        # A term is pure, and does not know that its writer's futures are asyncio's.
+        await asyncio.wait(cast("Collection[asyncio.Future[None]]", written))
+
+
+async def until_confirmed(written: Written | None) -> None:
+    """None: there is nothing to wait for. Raises AerobeeError: it is not in effect."""
+    if written is not None:
+        await until_known((written,))
+        if (error := written.exception()) is not None:
+            # Raised to each who waits: a traceback grows where an exception is raised.
+            raise error.with_traceback(None)

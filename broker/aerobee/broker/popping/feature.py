@@ -36,9 +36,8 @@ from aerobee.broker.popping.revivals import Revivals
 from aerobee.broker.reading.egress import Egress
 from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.retention.holds import JournalHold
-from aerobee.broker.retries.feature import Retries
+from aerobee.broker.retries.feature import Receivers, Retries
 from aerobee.broker.sending.durability import Durability
-from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store.engine.config import StoreConfig
@@ -52,6 +51,18 @@ SAVE_TIMEOUT_S: Final = 20.0
 LEAVE_TIMEOUT_S: Final = 3.0
 
 
+class Clients(Receivers, Protocol):
+    """Whose messages are in flight."""
+
+    def begin(self) -> None:
+        """This node becomes master: until now clients may have called other nodes."""
+        ...
+
+    def held_until_ms(self, client: str, taken_ms: int, /) -> int:
+        """See `HeldUntil`."""
+        ...
+
+
 class Parts(RevivalParts, Protocol):
     """What POP needs of the broker."""
 
@@ -62,7 +73,9 @@ class Parts(RevivalParts, Protocol):
     coordinator: GroupCoordinator
     journal_state: OffsetJournalState
     retries: Retries
-    clients: ClientTable
+
+    @property
+    def clients(self) -> Clients: ...
 
 
 class Popping(Feature):

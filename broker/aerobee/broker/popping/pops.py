@@ -11,14 +11,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.pop.queue_state import QueueState
 from aerobee.broker.pop.requests import Delivery, Handled, Poll, ToRead
-from aerobee.broker.pop.term import PopTerm
+from aerobee.broker.pop.term import PopTerm, Written
 from aerobee.broker.popping.bells import Bells, Waiter
-from aerobee.broker.popping.confirmed import until_confirmed
+from aerobee.broker.popping.confirmed import until_confirmed, until_known
 from aerobee.broker.popping.moves import Moves
 from aerobee.broker.popping.reads import PopReads
 from aerobee.runtime.clock import Clock
@@ -64,7 +64,7 @@ class _Part:
     key: GroupQueue
     deliveries: Sequence[Delivery]
     records: dict[int, Record]
-    done: Any
+    done: Written | None
 
 
 @dataclass(slots=True)
@@ -243,8 +243,7 @@ class Pops:
         """The messages that may be delivered now. Raises AerobeeError: none."""
         waits = {part.done for part in parts if part.done is not None}
         try:
-            if waits:
-                await asyncio.wait(waits)
+            await until_known(waits)
         except asyncio.CancelledError:
             self._return(parts)
             raise

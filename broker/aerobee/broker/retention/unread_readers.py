@@ -1,16 +1,8 @@
 """Which groups still need which messages: what retention must not take from them.
 
-Owns: the rule of who counts as a reader of a queue.
-
-    a group that committed on the queue        from that offset on
-    one that committed on another queue of     from the queue's first message on: the queue came
-      the topic                                while the group was away
-    one that never did, with live members      from the queue's first message on: where it will
-                                               begin is known to its members only
-    one that never did, without members        does not count
-    broadcasting members                       do not count: they keep their offsets themselves
-    topics that are gone                       nobody's messages
-    the system's topics                        not here: each has an owner of its own
+Owns: nothing. Who reads a queue, and from where, is up to `reading.unread`. For retention, a reader
+whose beginning is unknown needs the queue from its first message on; nobody's are the messages of
+topics that are gone; and the system's topics have owners of their own.
 
 Queues are all that the store has, including those above the topic's present number of queues.
 
@@ -21,10 +13,14 @@ between; the other methods describe a single moment.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
+from functools import partial
+from typing import Final
 
 from aerobee.broker.groups.members import Members
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.reading.unread import Readers
 from aerobee.domain.names import is_system_group, is_system_topic
 from aerobee.domain.topic_attributes import keep_unread_max_bytes
 from aerobee.store.engine.message_store import MessageStore
@@ -32,8 +28,8 @@ from aerobee.store.engine.retention.unread_search import QueueReaders
 from aerobee.store.engine.tables.config_tables import TopicTable
 from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 
-_QUEUES_PER_TURN = 200
-_NAMES_PER_TURN = 5_000
+_QUEUES_PER_TURN: Final = 200
+_NAMES_PER_TURN: Final = 5_000
 
 
 class UnreadReaders:
@@ -50,6 +46,7 @@ class UnreadReaders:
         self._offsets = offsets
         self._groups = groups
         self._store = store
+        self._known = Readers(store, topics, offsets, groups)
 
     async def collect(self) -> AsyncIterator[list[QueueReaders]]:
         """Every queue that some reader has not read to its end, a few at a time."""
@@ -75,10 +72,7 @@ class UnreadReaders:
         """The readers of one queue at this moment; may be empty."""
         if not self._is_waited_for(topic) or not self._end(topic, queue_id):
             return []
-        groups = [
-            group for group in self._committed_groups() if self._offsets.has_committed(group, topic)
-        ]
-        groups += [group for group, subscribed in self._subscribed() if subscribed == topic]
+        groups = [each for each in self._known.of_topic(topic) if not is_system_group(each)]
         readers = self._readers(topic, queue_id, groups)
         return [] if readers is None else [readers]
 
@@ -100,20 +94,12 @@ class UnreadReaders:
 
     # ---------------------------------------------------------------------- inside
 
-    def _committed_groups(self) -> list[str]:
-        """Groups that ever committed anything, excluding the system's."""
-        return [group for group in self._offsets.groups() if not is_system_group(group)]
-
-    async def _groups_by_topic(self) -> dict[str, dict[str, None]]:
-        """topic -> the groups that committed on any of its queues or have live members that share
-        them."""
-        groups: dict[str, dict[str, None]] = {}
-        for group in self._committed_groups():
-            for topic in self._offsets.topics_of(group):
-                groups.setdefault(topic, {})[group] = None
-            await asyncio.sleep(0)
-        for group, topic in self._subscribed():
-            groups.setdefault(topic, {})[group] = None
+    async def _groups_by_topic(self) -> dict[str, list[str]]:
+        """topic -> the groups that read it."""
+        groups: dict[str, list[str]] = {}
+        for group, topic in await self._known.all(partial(asyncio.sleep, 0)):
+            if not is_system_group(group):
+                groups.setdefault(topic, []).append(group)
         return groups
 
     async def _queue_ids(self) -> dict[str, list[int]]:
@@ -126,22 +112,15 @@ class UnreadReaders:
                 await asyncio.sleep(0)
         return queue_ids
 
-    def _subscribed(self) -> Iterator[tuple[str, str]]:
-        for member in self._groups.all_members():
-            if not member.broadcasting:
-                for subscription in member.subscriptions:
-                    yield member.group, subscription.topic
-
     def _readers(self, topic: str, queue_id: int, groups: Iterable[str]) -> QueueReaders | None:
         config = self._topics.get(topic)
         if config is None:
             return None
         offsets: dict[str, int] = {}
         for group in groups:
-            offset = self._offsets.query(group, topic, queue_id)
-            if offset is None:
-                offset = self._store.queues.bounds(topic, queue_id).min_offset
-            offsets[group] = offset
+            key = GroupQueue(group, topic, queue_id)
+            begin = self._known.begin(key)
+            offsets[group] = self._known.bounds(key).min_offset if begin is None else begin
         if not offsets:
             return None
         keep_bytes_max = keep_unread_max_bytes(config.attributes)

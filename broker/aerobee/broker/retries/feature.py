@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -21,7 +21,6 @@ from aerobee.broker.retries.settings import RetrySettings
 from aerobee.broker.retries.topics import RetryTopics
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.own_writes import OwnWrites
-from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.runtime.clock import Clock
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.retention.retention_ledger import Candidate, RetentionLedger
@@ -35,6 +34,14 @@ from aerobee.store.engine.tables.config_tables import (
 from aerobee.store.flush.table_files import TableFiles
 from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
 from aerobee.store.format.delay_levels import DelayLevels
+
+
+class Receivers(Protocol):
+    """Apache's clients; `rocketmq_api.clients.table.ClientTable` is one."""
+
+    def members(self, group: str) -> Collection[object]:
+        """Those known to be in a group."""
+        ...
 
 
 class Parts(Protocol):
@@ -53,9 +60,11 @@ class Parts(Protocol):
     journal: OffsetJournal
     journal_state: OffsetJournalState
     offsets: ConsumerOffsets
-    clients: ClientTable
     on_dead_letters: Callable[[str, str, int], None]
     """Gets a group, a topic, and how many of its messages died."""
+
+    @property
+    def clients(self) -> Receivers: ...
 
 
 class Retries(Feature):

@@ -73,10 +73,10 @@ def check(
 
 @config.command()
 @click.option(
-    "--commands", "of_commands", is_flag=True, help="Print docs/cli-reference.md instead."
+    "--commands", "of_commands", is_flag=True, help="Print all commands and their options instead."
 )
 def reference(of_commands: bool) -> None:
-    """Print docs/configuration.md, which lists all keys."""
+    """Print all keys of all services, with what they cost, in Markdown."""
     if of_commands:
         from aerobee.cli.cli_reference import cli_reference
 

@@ -17,7 +17,8 @@ class MetricsConfig:
     empty: no metrics. The page shows the names of topics and groups.
 
     Unit: host:port
-    Costs: a thread, and some time of the event loop at each scrape ([measured](metrics.md)).
+    Costs: a thread, and some time of the event loop at each scrape
+    ([measured](monitoring.md#what-a-scrape-costs)).
     """
     tls: bool = False
     """Serve metrics by HTTPS, with the settings of `tls`.

@@ -195,6 +195,10 @@ class TableFiles:
         """
         await self._replace(path, lambda: data)
 
+    async def write_encoded(self, path: str, encode: Callable[[], bytes]) -> None:
+        """`write` what `encode` returns, which is called once, on the pool. Raises as `write`."""
+        await self._replace(path, encode)
+
     async def _replace(self, path: str, content: Callable[[], bytes]) -> None:
         if self._is_closed:
             raise NotWritable(

@@ -11,7 +11,6 @@ from aerobee.broker.edge.replicas.message_streams import SlaveMessages
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import REPLICATE
 from aerobee.rpc.client_channel import DialledTls
-from aerobee.rpc.grpc_config import Engine
 
 ConnectToMaster = Callable[[str], AbstractAsyncContextManager[SlaveMessages]]
 
@@ -19,20 +18,17 @@ ConnectToMaster = Callable[[str], AbstractAsyncContextManager[SlaveMessages]]
 @asynccontextmanager
 async def connect_to_master(
     address: str,
-    engine: Engine | None = None,
     credentials: Credentials | None = None,
     tls: DialledTls | None = None,
 ) -> AsyncIterator[SlaveMessages]:
     """A stream over a connection of its own; its `read` and `write` raise any errors."""
-    channels = Channels(engine=engine, credentials=credentials, tls=tls)
+    channels = Channels(credentials=credentials, tls=tls)
     try:
         yield SlaveMessages(channels.open_stream(address, REPLICATE))
     finally:
         await channels.close()
 
 
-def connector(
-    engine: Engine | None, credentials: Credentials, tls: DialledTls | None
-) -> ConnectToMaster:
+def connector(credentials: Credentials, tls: DialledTls | None) -> ConnectToMaster:
     """The same for one node."""
-    return partial(connect_to_master, engine=engine, credentials=credentials, tls=tls)
+    return partial(connect_to_master, credentials=credentials, tls=tls)

@@ -18,6 +18,7 @@ from aerobee.broker.observe.audit.rows import UNKNOWN, CommitRows, QueueRows, Se
 from aerobee.broker.reading.filters import AnyFilter
 from aerobee.broker.reading.sql_filter import SqlFilter
 from aerobee.broker.reading.tag_filter import TagFilter
+from aerobee.broker.reading.unread import Place, UnreadSpan
 from aerobee.domain.sql_filter.expression import CompiledExpressions, SqlExpression
 from aerobee.domain.tag_expression import parse_tags
 from aerobee.rocketmq_api.clients.table import ClientTable
@@ -45,8 +46,6 @@ filters, and if the tags codes are stored elsewhere."""
 JUDGED_PER_TURN = 1_000
 JUDGED_BYTES = 1 << 20
 
-_Place = tuple[str, int, int]
-
 
 class UnreadSurvey:
     """The survey of one snapshot; on the loop."""
@@ -67,25 +66,24 @@ class UnreadSurvey:
         self._groups = groups
         self._clients = clients
         self._reads = reads
-        self._times: dict[_Place, int] = {}
+        self._times: dict[Place, int] = {}
         self._times_left = TIMES_MAX
         self._entries_left = COUNTED_MAX
         self._filters: dict[tuple[str, str], Filter | None] = {}
 
     async def add_first_unread(self, rows: CommitRows) -> None:
         """When the first message that the group has not read and that still exists was stored."""
-        places: list[_Place | None] = []
+        places: list[Place | None] = []
         for row, offset in enumerate(rows.offsets):
             _, topic = rows.names(row)
             queue_id = rows.queue_ids[row]
-            bounds = self._store.queues.bounds(topic, queue_id)
-            first = max(offset, bounds.min_offset)
-            places.append((topic, queue_id, first) if first < bounds.max_offset else None)
+            first, end = self._span(topic, queue_id, offset)
+            places.append((topic, queue_id, first) if first < end else None)
         rows.first_unread_ms = await self._times_of(places)
 
     async def add_last_store_times(self, rows: QueueRows) -> None:
         """When each queue's last message was stored."""
-        places: list[_Place | None] = []
+        places: list[Place | None] = []
         for row, end in enumerate(rows.max_offsets):
             topic = rows.topics.names[rows.topic_codes[row]]
             has_any = rows.min_offsets[row] < end
@@ -115,13 +113,16 @@ class UnreadSurvey:
 
     # ------------------------------------------------------------------------------ inside
 
+    def _span(self, topic: str, queue_id: int, offset: int) -> UnreadSpan:
+        return UnreadSpan.of(self._store.queues.bounds(topic, queue_id), offset)
+
     async def _run(self, size: int, work: Callable[[], T]) -> T:
         """In a turn, and at the pace of readers of old messages while others are being sent."""
         done = await self._reads.run_in_turn(READER, size, work)
         self._reads.spend(size)
         return done
 
-    async def _times_of(self, places: Sequence[_Place | None]) -> list[int]:
+    async def _times_of(self, places: Sequence[Place | None]) -> list[int]:
         wanted = [
             place
             for place in dict.fromkeys(places)
@@ -133,9 +134,9 @@ class UnreadSurvey:
             await self._read_times(wanted[start : start + TIMES_PER_TURN])
         return [UNKNOWN if place is None else self._times.get(place, UNKNOWN) for place in places]
 
-    async def _read_times(self, places: Iterable[_Place]) -> None:
+    async def _read_times(self, places: Iterable[Place]) -> None:
         times = self._store.surveys.times()
-        planned: list[_Place] = []
+        planned: list[Place] = []
         for place in places:
             entry = self._store.surveys.entry(*place)
             if entry is not None:
@@ -186,9 +187,8 @@ class UnreadSurvey:
                 yield self._expressions.of(kept) if isinstance(kept, str) else kept
 
     async def _matching(self, topic: str, queue_id: int, offset: int, wanted: Filter) -> int:
-        bounds = self._store.queues.bounds(topic, queue_id)
-        start, end = max(offset, bounds.min_offset), bounds.max_offset
-        unread = max(0, end - start)
+        start, end = self._span(topic, queue_id, offset)
+        unread = end - start
         if unread > min(COUNTED_PER_ROW_MAX, self._entries_left):
             return UNKNOWN
         self._entries_left -= unread

@@ -94,7 +94,7 @@ class LagFamilies:
     def __init__(self, consumers_max: int) -> None:
         self._consumers_max = consumers_max
         self._added = 0
-        self._rest = GroupLag(OTHER, OTHER, latency_ms=0)
+        self._rest = GroupLag(OTHER, OTHER, None, None, None)
         self._lag = gauge(
             "rocketmq_consumer_lag_messages",
             "Messages that the group has not committed.",
@@ -219,8 +219,13 @@ def _consumer_labels(group: str, topic: str) -> tuple[str, str, str, str]:
 
 
 def _add_up(total: GroupLag, row: GroupLag) -> None:
-    """Unknown values are left out of the sum."""
-    total.lag = (total.lag or 0) + (row.lag or 0)
-    total.inflight = (total.inflight or 0) + (row.inflight or 0)
-    total.ready = (total.ready or 0) + (row.ready or 0)
-    total.latency_ms = max(total.latency_ms or 0, row.latency_ms or 0)
+    """Unknown values are left out; a sum of nothing else is unknown."""
+    total.lag = _sum(total.lag, row.lag)
+    total.inflight = _sum(total.inflight, row.inflight)
+    total.ready = _sum(total.ready, row.ready)
+    if row.latency_ms is not None:
+        total.latency_ms = max(total.latency_ms or 0, row.latency_ms)
+
+
+def _sum(known: int | None, value: int | None) -> int | None:
+    return known if value is None else (known or 0) + value

@@ -13,13 +13,11 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 from aerobee.broker.cold_reads.read_pool import ReadPool
+from aerobee.broker.reading.unread import Place
 from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.metrics.slices import Slices
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.queues.surveys import UNKNOWN
-
-Place = tuple[str, int, int]
-"""Topic, queue, offset."""
 
 READER = "metrics"
 PLACES_PER_TURN = 64

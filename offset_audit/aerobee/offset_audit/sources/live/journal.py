@@ -2,7 +2,7 @@
 
 Live, it is pulled from the journal's topic, one partition per broker group. At rest, it is read
 with the source of stores, and has its partitions. The bodies of records are decoded here;
-docs/offset-journal.md describes their members.
+docs/internals/offset-journal.md describes their members.
 """
 
 from __future__ import annotations

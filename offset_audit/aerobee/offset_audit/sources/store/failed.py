@@ -40,7 +40,7 @@ DEAD: Final = "DEAD"
 
 _FIRST_SEND_BACK: Final = (BROKER_PRODUCER_IDS + PRODUCER_ID_END) // 2
 """Producer ids from here on belong to copies of messages that were sent back:
-docs/offset-journal.md."""
+docs/internals/offset-journal.md."""
 _RETRY_BYTES: Final = RETRY_PREFIX.encode()
 
 

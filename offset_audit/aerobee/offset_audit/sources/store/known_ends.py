@@ -2,7 +2,7 @@
 a queue whose files were cut or lost is not mistaken for a shorter one.
 
 It is valid only together with the checkpoint that it was written with. A sequence of blocks, each
-complete or missing: see docs/store-format.md.
+complete or missing: see docs/internals/store-format.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a store's timer journal says: which of the messages waiting for a time are done.
 
-docs/timer-journal.md has the rules. Entries only ever add to what is done, so an unreadable one
-makes messages look as if they were waiting, and a later mark or image covers most of them again.
+docs/internals/timer-journal.md has the rules. Entries only ever add to what is done, so an
+unreadable one makes messages look as if they were waiting, and a later mark or image covers most of
+them again.
 
 Memory: what is named singly and not yet passed by a mark, and what was given up.
 """

@@ -31,7 +31,7 @@ from aerobee.store.format.json_config import JsonValue, render_text
 CONSUMER_OFFSETS_PATH = "config/consumerOffset.json"
 
 JOURNAL_MEMBER = "aerobeeJournal"
-"""Our own member: see docs/offset-journal.md."""
+"""Our own member: see docs/internals/offset-journal.md."""
 
 ROWS_PER_TURN: Final = 256
 """A row is what a group has of a topic; copying one takes some microseconds."""

@@ -1,5 +1,0 @@
-"""What a check raises."""
-
-
-class Violation(AssertionError):
-    """A promise is broken."""
