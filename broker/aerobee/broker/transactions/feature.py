@@ -1,4 +1,4 @@
-"""The parts of transactions, put together over one opened folder.
+"""Transactions: a feature, put together from its parts, and what it does as master.
 
 Owns: when a master may end transactions and ask about them, and the progress that it reports for
 their topics. The state is followed on every replica.
