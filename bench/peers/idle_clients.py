@@ -24,7 +24,7 @@ from typing import cast
 import uvloop
 
 from aerobee.rpc.core import frames, hpack
-from aerobee.runtime.open_files import raise_limit
+from aerobee.runtime.machine import raise_limit
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from aerobee.access.book import AccessBook
-from aerobee.access.gate import Gate, MethodGate, certificate_name
+from aerobee.access.callers import Callers, certificate_name
+from aerobee.access.guard import CallGuard, MethodGuard
 from aerobee.access.nodes import (
     BROKER,
     OPERATOR,
@@ -73,7 +74,7 @@ class KnownFile:
 
 @dataclass
 class Scene:
-    """A gate with user `shop`, and a way to change what is known of it."""
+    """A guard with user `shop`, and a way to change what is known of it."""
 
     now_ms: int = 1_000_000_000_000
     book: AccessBook = field(default_factory=lambda: AccessBook(KnownFile()))  # type: ignore[arg-type]
@@ -81,14 +82,11 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.verifier = NodeVerifier("hive", lambda: CLUSTER, lambda: self.now_ms)
-        table = {**broker_needs("hive"), **nameserver_needs("hive"), **messaging_needs("hive")}
-        self.gate = Gate(
-            table,
-            self.book,
-            self.verifier,
-            recorder=self.recorder,
-            peer_identity=lambda context: context.certificate,
+        self.table = {**broker_needs("hive"), **nameserver_needs("hive"), **messaging_needs("hive")}
+        self.callers = Callers(
+            self.book, self.verifier, peer_identity=lambda context: context.certificate
         )
+        self.guard = CallGuard(self.table, self.callers, self.recorder)
 
     def know(self, user: User, *policies: Policy) -> None:
         self.book.hear(
@@ -98,8 +96,8 @@ class Scene:
             )
         )
 
-    def at(self, path: str) -> MethodGate:
-        method = self.gate.method(path)
+    def at(self, path: str) -> MethodGuard:
+        method = self.guard.method(path)
         assert method is not None
         return method
 
@@ -278,7 +276,7 @@ def test_a_change_that_takes_nothing_away_ends_nothing(scene: Scene) -> None:
 
 def test_a_method_without_a_stated_need_stops_the_server(scene: Scene) -> None:
     with pytest.raises(InvalidArgument, match="what calls need"):
-        scene.gate.method("/aerobee.v1.SendService/New")
+        scene.guard.method("/aerobee.v1.SendService/New")
 
 
 def microseconds(work: Callable[[], object]) -> float:

@@ -12,10 +12,12 @@ import pytest
 from google.protobuf.message import Message
 
 from aerobee.access.book import AccessBook
+from aerobee.access.callers import Callers
 from aerobee.access.config import AccessConfig
-from aerobee.access.gate import Gate
+from aerobee.access.guard import CallGuard
 from aerobee.access.node_certificates import NodeCertificates
 from aerobee.access.nodes import NAMESERVER, OPERATOR, NodeName, NodeSigner, NodeVerifier
+from aerobee.access.recorder import Recorder
 from aerobee.broker.config import BrokerConfig
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.rpc.core.tls import ClientAuth
@@ -54,9 +56,10 @@ class Call:
         return {"subject": ((("commonName", "mq-1"),),), "subjectAltName": tuple(names)}
 
 
-def gate(certificates: NodeCertificates | None = None) -> Gate:
+def guard(certificates: NodeCertificates | None = None) -> CallGuard:
     verifier = NodeVerifier("hive", lambda: CLUSTER, lambda: NOW_MS)
-    return Gate(TABLE, AccessBook(None), verifier, certificates=certificates)
+    callers = Callers(AccessBook(None), verifier, certificates=certificates)
+    return CallGuard(TABLE, callers, Recorder())
 
 
 def says(path: str, cluster: str, broker_name: str, broker_id: int) -> Message | bytes:
@@ -80,7 +83,7 @@ def says(path: str, cluster: str, broker_name: str, broker_id: int) -> Message |
     "other", [("hive", "broker-a", 1), ("hive", "broker-b", 0), ("swarm", "broker-a", 0)]
 )
 def test_no_broker_speaks_for_another(path: str, other: tuple[str, str, int]) -> None:
-    method = gate().method(path)
+    method = guard().method(path)
     assert method is not None
     method.admit(Call(MASTER, path)).check(says(path, "hive", "broker-a", 0))
     visit = method.admit(Call(MASTER, path))
@@ -93,7 +96,7 @@ def test_no_broker_speaks_for_another(path: str, other: tuple[str, str, int]) ->
 
 
 def test_what_follows_a_hello_and_what_cannot_be_read_is_the_streams_affair() -> None:
-    method = gate().method(REPLICATE)
+    method = guard().method(REPLICATE)
     assert method is not None
     visit = method.admit(Call(MASTER, REPLICATE))
     visit.check(replication_pb2.ReplicaEvent(ack=replication_pb2.ReplicaAck()).SerializeToString())
@@ -101,7 +104,7 @@ def test_what_follows_a_hello_and_what_cannot_be_read_is_the_streams_affair() ->
 
 
 def test_a_node_of_another_cluster_with_the_same_secret_is_refused() -> None:
-    method = gate().method(DESCRIBE)
+    method = guard().method(DESCRIBE)
     assert method is not None
     for node in (NodeName.broker("swarm", "broker-a", 0), NodeName(NAMESERVER, "swarm")):
         with pytest.raises(Unauthenticated, match="is of cluster swarm, and this node of hive"):
@@ -120,7 +123,7 @@ NODES = {
 def test_a_certificate_must_name_the_node_that_proves_itself(node: NodeName) -> None:
     """A node that was taken over has the secret, and so can prove to be any; its certificate it
     cannot change."""
-    asks = gate(NodeCertificates("hive")).method(DESCRIBE)
+    asks = guard(NodeCertificates("hive")).method(DESCRIBE)
     assert asks is not None
     own = NODES[node]
     asks.admit(Call(node, DESCRIBE, (own,)))

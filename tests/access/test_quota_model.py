@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from aerobee.access.account import HOUR_S, Account
 from aerobee.access.book import AccessBook
+from aerobee.access.guard import CallGuard
 from aerobee.access.meter import PATIENCE_S, Meter
 from aerobee.access.quota import (
     BUILT_IN,
@@ -28,7 +29,6 @@ from aerobee.access.quota import (
     decode_quota,
     encode_quota,
 )
-from aerobee.access.quota_guard import QuotaGuard
 from aerobee.access.quotas import ACCOUNTS_MAX, REFUSED, Quotas
 from aerobee.access.records import UnreadableRecord, encode_user
 from aerobee.access.table import Record, Records
@@ -339,12 +339,21 @@ def test_what_quotas_cost() -> None:
     scene = Scene()
     scene.know(shop(is_super=True))
     quotas = Quotas(scene.book, Time().now)
-    guard = QuotaGuard(scene.gate, quotas, counts_connections=True)
-    open_guard = QuotaGuard(None, quotas, counts_connections=True)
+    guard, open_guard = (
+        CallGuard(
+            scene.table,
+            scene.callers,
+            scene.recorder,
+            is_checked=is_checked,
+            quotas=quotas,
+            counts_connections=True,
+        )
+        for is_checked in (True, False)
+    )
     request = broker_pb2.SendRequest(topic="orders", body=bytes(1_000))
 
     def cost_of(
-        call: Call, path: str, by: QuotaGuard, account: Account
+        call: Call, path: str, by: CallGuard, account: Account
     ) -> tuple[float, float, Callable[[], object]]:
         method = by.method(path)
         assert method is not None

@@ -12,13 +12,12 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from aerobee.access.gate import MethodGate
+from aerobee.access.guard import CallGuard, MethodGuard
 from aerobee.access.needs import Who
 from aerobee.access.nodes import BROKER, OPERATOR
 from aerobee.access.recorder import NotAnAct, RecordedAct, Recorder, is_administrative
 from aerobee.access.request_text import is_private, request_text
 from aerobee.access.signature import sign
-from aerobee.access.unchecked import UncheckedGate
 from aerobee.runtime.errors import AccessDenied, NotWritable, TopicNotFound, Unauthenticated
 from aerobee.runtime.metrics.families import AnyFamily
 from aerobee.v1 import access_pb2, broker_pb2, common_pb2, nameserver_pb2
@@ -82,7 +81,7 @@ def scene(kept: Kept) -> Scene:
 
 
 async def done(
-    method: MethodGate, call: Call, request: Any, *, error: Exception | None = None
+    method: MethodGuard, call: Call, request: Any, *, error: Exception | None = None
 ) -> None:
     visit = method.admit(call)
     visit.check(request)
@@ -265,8 +264,8 @@ def test_a_call_that_another_node_passes_on_tells_both(scene: Scene, kept: Kept)
 async def test_without_access_control_acts_are_lines_of_whoever_proves_it(
     scene: Scene, kept: Kept
 ) -> None:
-    gate = UncheckedGate(scene.gate)
-    assert gate.method(SEND) is None
+    guard = CallGuard(scene.table, scene.callers, scene.recorder, is_checked=False)
+    assert guard.method(SEND) is None
     for path, call, request in (
         (CREATE_TOPIC, Call(), NEW),
         (CREATE_TOPIC, SIGNED, NEW),
@@ -277,7 +276,7 @@ async def test_without_access_control_acts_are_lines_of_whoever_proves_it(
         ),
         (CREATE_TOPIC, Call(), nameserver_pb2.CreateTopicRequest()),
     ):
-        method = gate.method(path)
+        method = guard.method(path)
         assert method is not None
         visit = method.admit(call)
         visit.check(request)

@@ -15,7 +15,7 @@ from aerobee.cli.config_reference import SERVICES, ServiceKind
 from aerobee.runtime.config import load_config
 from aerobee.runtime.config_check import check_config
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.usable_memory import UsableMemory
+from aerobee.runtime.machine import UsableMemory
 
 WRONG = """\
 cluster = "aer obee"

@@ -21,8 +21,8 @@ from aerobee.rpc.memory_budget import (
     Division,
     MemoryBudget,
 )
+from aerobee.runtime.machine import UsableMemory
 from aerobee.runtime.supervise import ExitCode
-from aerobee.runtime.usable_memory import UsableMemory
 from tests.support.etcd import EtcdProcess
 from tests.support.memory_cgroup import Limited, limited
 from tests.support.ports import free_ports

@@ -43,8 +43,8 @@ NAMESERVER: Final = (
         name="predecessor-keeps-its-lease",
         breaks="a process that was succeeded is told that its registration lives",
         file=f"{_NAMESERVER}/registry.py",
-        old="if is_new and entry is not None and entry.lease_id != 0:",
-        new="if is_new and entry is None:",
+        old="if claim.attempt.is_new and entry is not None and entry.lease_id != 0:",
+        new="if claim.attempt.is_new and entry is None:",
         tests=(
             "tests/nameserver/test_brokers.py::test_a_successor_ends_the_lease_of_the_one_before",
         ),

@@ -96,17 +96,17 @@ SECURITY: Final = (
     Mutant(
         name="operators-act-as-brokers",
         breaks="a command with the cluster secret deposes a master, or acknowledges for a slave",
-        file="access/aerobee/access/gate.py",
-        old="        if who is Who.BROKERS and role != BROKER:\n",
-        new='        if who is Who.BROKERS and role not in (BROKER, "operator"):\n',
+        file="access/aerobee/access/rights.py",
+        old="    if who is Who.BROKERS and role != BROKER:\n",
+        new='    if who is Who.BROKERS and role not in (BROKER, "operator"):\n',
         tests=("tests/access/test_doors.py::test_nodes_doors_are_shut_for",),
     ),
     Mutant(
         name="users-hear-rings",
         breaks="a user learns when messages of others' groups come",
-        file="access/aerobee/access/gate.py",
-        old="        if who is Who.NODES and role not in (BROKER, NAMESERVER):\n",
-        new='        if who is Who.NODES and role not in (BROKER, NAMESERVER, OPERATOR, ""):\n',
+        file="access/aerobee/access/rights.py",
+        old="    if who is Who.NODES and role not in (BROKER, NAMESERVER):\n",
+        new='    if who is Who.NODES and role not in (BROKER, NAMESERVER, OPERATOR, ""):\n',
         tests=("tests/access/test_doors.py::test_nodes_doors_are_shut_for",),
     ),
     Mutant(
@@ -131,7 +131,7 @@ SECURITY: Final = (
     Mutant(
         name="brokers-speak-for-others",
         breaks="one broker registers, replicates and alters the in-sync set as another",
-        file="access/aerobee/access/gate.py",
+        file="access/aerobee/access/rights.py",
         old="        if said is not None and said != self._caller.node:\n",
         new="        if said is not None and self._caller.node is None:\n",
         tests=("tests/access/test_node_identity.py::test_no_broker_speaks_for_another",),
@@ -184,8 +184,8 @@ SECURITY: Final = (
         name="users-are-who-they-say",
         breaks="a user speaks for another by saying that its call was passed on",
         file="access/aerobee/access/running.py",
-        old='    return judge.user_name or str(metadata.get(FORWARDED_USER_KEY, ""))\n',
-        new='    return str(metadata.get(FORWARDED_USER_KEY, "")) or judge.user_name\n',
+        old='    return rights.user_name or str(metadata.get(FORWARDED_USER_KEY, ""))\n',
+        new='    return str(metadata.get(FORWARDED_USER_KEY, "")) or rights.user_name\n',
         tests=(
             "tests/broker/edge/test_client_identity.py"
             "::test_a_user_that_says_it_is_passed_on_for_another_is_itself",
@@ -219,7 +219,7 @@ SECURITY: Final = (
         name="lists-show-denied-topics",
         breaks="a user finds what a policy denies it in lists of everything",
         file="access/aerobee/access/running.py",
-        old="            is_seen = found[name] = not judge.hides(need_of(name))\n",
+        old="            is_seen = found[name] = not rights.hides(need_of(name))\n",
         new="            is_seen = found[name] = True\n",
         tests=(
             "tests/access/test_denied_topics.py"

@@ -11,6 +11,23 @@ _TESTS = "tests/broker/timers"
 
 TIMERS: Final = (
     Mutant(
+        name="woken-during-work-forgotten",
+        breaks="a message that is due at once waits for the next one, because another was just "
+        "being delivered",
+        file="runtime/aerobee/runtime/worker.py",
+        old="                if wait_s != 0:",
+        new="                self._woken.clear()\n                if wait_s != 0:",
+        tests=("tests/runtime/test_worker.py::test_a_waking_during_the_work_is_not_lost",),
+    ),
+    Mutant(
+        name="trouble-told-each-time",
+        breaks="a full disk fills the log with the same line, four times a second",
+        file="runtime/aerobee/runtime/worker.py",
+        old="if self._times == self._tells_at:",
+        new="if self._times >= self._tells_at:",
+        tests=("tests/runtime/test_worker.py::test_each_trouble_is_told_once_until_it_is_over",),
+    ),
+    Mutant(
         name="acts-not-looked-for",
         breaks="after a fail-over the last messages that were moved are moved again",
         file=f"{_TIMERS}/acts.py",

@@ -15,8 +15,8 @@ from aerobee.rpc.memory_budget import (
 )
 from aerobee.rpc.server_engine import FRAME_BYTES_MAX, ServerOptions
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.machine import UsableMemory
 from aerobee.runtime.metrics.families import Family
-from aerobee.runtime.usable_memory import UsableMemory
 
 LIMITS_MIB = (224, 256, 300, 512, 700, 1_024, 2_048, 4_096, 24_000, 1 << 20)
 each_node = pytest.mark.parametrize(

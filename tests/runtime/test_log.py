@@ -39,7 +39,7 @@ def test_text_is_one_line_with_fields_that_cannot_be_misread(
     line = handler.stream.getvalue()
     assert line.count("\n") == 1
     assert line[23:] == (
-        "Z INFO broker.store segment rolled "
+        "Z INFO store.engine segment rolled "
         'base=0 name="a b" empty="" lines="x\\ny" quoted="\\"" ok=1.5\n'
     )
 

@@ -12,7 +12,7 @@ import pytest
 from aerobee.rpc.own_protocol import say_error
 from aerobee.rpc.serving import RpcServer
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.open_files import CONNECTIONS_MIN, connections_max
+from aerobee.runtime.machine import CONNECTIONS_MIN, connections_max
 
 
 def test_what_the_service_needs_is_set_aside() -> None:
@@ -25,7 +25,7 @@ def test_what_the_service_needs_is_set_aside() -> None:
 
 def test_the_limit_is_raised_to_what_is_allowed() -> None:
     program = (
-        "import resource as r; from aerobee.runtime.open_files import raise_limit;"
+        "import resource as r; from aerobee.runtime.machine import raise_limit;"
         "r.setrlimit(r.RLIMIT_NOFILE, (100, 200)); raise_limit();"
         "print(r.getrlimit(r.RLIMIT_NOFILE))"
     )

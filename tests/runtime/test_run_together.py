@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aerobee.runtime.errors import NotMaster
-from aerobee.runtime.run_together import run_together
+from aerobee.runtime.task_groups import run_together
 
 
 async def test_a_stream_that_breaks_as_its_task_is_cancelled_ends_the_task() -> None:

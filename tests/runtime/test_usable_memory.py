@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.runtime.usable_memory import UsableMemory, usable_memory
+from aerobee.runtime.machine import UsableMemory, usable_memory
 
 GIB = 1 << 30
 MACHINE_BYTES = 64 * GIB

@@ -18,8 +18,7 @@ from aerobee.broker.popping.bells import Bells
 from aerobee.broker.sending.watermarks import EndWaiters
 from aerobee.nameserver.notifier import Notifier
 from aerobee.runtime.clock import SystemClock
-from aerobee.runtime.pauses import Pauses
-from aerobee.runtime.waiting import SharedFuture, Turns, Waiters, shared
+from aerobee.runtime.waiting import Pauses, SharedFuture, Turns, Waiters, shared
 
 FEW = 1_000
 SOME = 10_000

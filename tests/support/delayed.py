@@ -69,20 +69,20 @@ def send_later(
 ) -> list[str]:
     """Store waiting messages; returns their unique keys."""
     unique_keys = []
-    for body in bodies:
-        key = f"KEY{body[:40].decode()}"
-        moved = waiting_record(
-            record_to_send(topic, body, unique_key=key, now_ms=wiring.clock.now_ms()),
-            Delay(level=level) if level else Delay(deliver_ms=deliver_ms),
-            topic=topic,
-            queue_id=queue_id,
-            store_host_ipv6=False,
-        )
-        wiring.writes.append_copies(
-            moved.topic, moved.queue_id, [moved.record], [ProducerRun(0, 0, 1)]
-        )
-        unique_keys.append(key)
-    wiring.writes.publish()
+    with wiring.writes.publishing:
+        for body in bodies:
+            key = f"KEY{body[:40].decode()}"
+            moved = waiting_record(
+                record_to_send(topic, body, unique_key=key, now_ms=wiring.clock.now_ms()),
+                Delay(level=level) if level else Delay(deliver_ms=deliver_ms),
+                topic=topic,
+                queue_id=queue_id,
+                store_host_ipv6=False,
+            )
+            wiring.writes.append_copies(
+                moved.topic, moved.queue_id, [moved.record], [ProducerRun(0, 0, 1)]
+            )
+            unique_keys.append(key)
     return unique_keys
 
 
@@ -131,9 +131,9 @@ async def until_delivered(
 
 def is_settled(wiring: Wiring) -> bool:
     """Whether everything due by now was delivered, and the journal has confirmed it."""
-    delays = wiring.delays
-    term, planner = delays.mover.term, delays.mover._planner
-    if term is None or planner is None or not delays.mover.is_ready or delays.mover._due.is_set():
+    delays, mover = wiring.delays, wiring.delays.mover
+    term, planner = mover.term, mover._planner
+    if term is None or planner is None or not mover.is_ready or mover._worker.is_woken:
         return False
     wake_ms = planner.wake_ms(term.progress)
     return (

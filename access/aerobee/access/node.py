@@ -6,17 +6,16 @@ import secrets
 from collections.abc import Callable
 
 from aerobee.access.book import AccessBook
+from aerobee.access.callers import Callers
 from aerobee.access.config import AccessConfig
 from aerobee.access.credentials import Anonymous, Credentials
-from aerobee.access.gate import Gate
+from aerobee.access.guard import CallGuard
 from aerobee.access.needs import STANDARD_NEEDS, NeedsTable
 from aerobee.access.node_certificates import NodeCertificates
 from aerobee.access.nodes import NodeName, NodeSigner, NodeVerifier
-from aerobee.access.quota_guard import QuotaGuard
 from aerobee.access.quotas import Quotas
 from aerobee.access.recorder import Recorder
 from aerobee.access.sealing import ClusterSecrets
-from aerobee.access.unchecked import UncheckedGate
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.watched_file import WatchedFile
 
@@ -47,23 +46,18 @@ class NodeAccess:
         if file is not None:
             self.credentials = signer_of(file, node, clock.now_ms)
 
-    def gate(self, table: NeedsTable) -> Gate | UncheckedGate | None:
-        """None: everyone may do everything, and nothing is recorded."""
+    def guard(self, table: NeedsTable, *, counts_connections: bool) -> CallGuard:
+        """The guard of a server whose calls need what `table` says. `counts_connections` as for
+        `CallGuard`."""
         certificates = NodeCertificates(self._cluster) if self._config.node_certificates else None
-        gate = Gate(
+        return CallGuard(
             {**STANDARD_NEEDS, **table},
-            self.book,
-            self._verifier,
-            recorder=self._recorder,
-            certificates=certificates,
+            Callers(self.book, self._verifier, certificates=certificates),
+            self._recorder,
+            is_checked=self._config.enabled,
+            quotas=self.quotas,
+            counts_connections=counts_connections,
         )
-        if self._config.enabled:
-            return gate
-        return UncheckedGate(gate) if self._recorder.has_log else None
-
-    def guard(self, table: NeedsTable, *, counts_connections: bool) -> QuotaGuard:
-        """The gate, if there is one, and the quotas. `counts_connections` as for `QuotaGuard`."""
-        return QuotaGuard(self.gate(table), self.quotas, counts_connections=counts_connections)
 
 
 def signer_of(

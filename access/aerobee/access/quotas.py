@@ -32,7 +32,7 @@ from aerobee.access.table import Record
 from aerobee.runtime.errors import QuotaExceeded
 from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.families import Family, counter
-from aerobee.runtime.pauses import Pauses
+from aerobee.runtime.waiting import Pauses
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from aerobee.access.request_text import ITEMS_MAX, request_text, shortened
 from aerobee.access.resources import Action, Need
 from aerobee.runtime.call_context import REQUEST_ID_KEY, ids_from
 from aerobee.runtime.errors import AerobeeError, NotWritable, error_name
-from aerobee.runtime.exception_groups import sole_cause
 from aerobee.runtime.metrics.families import AnyFamily, Gathered, counter
+from aerobee.runtime.task_groups import sole_cause
 
 ADMINISTRATIVE: Final = Action.CREATE | Action.UPDATE | Action.DELETE
 FORWARDED_KEY: Final = "x-mq-forwarded"

@@ -39,11 +39,10 @@ from aerobee.rpc.node_ports import serve_node_ports
 from aerobee.rpc.peer_limits import PeerLimits
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.log import log_event
-from aerobee.runtime.open_files import connections_max, raise_limit
+from aerobee.runtime.machine import connections_max, raise_limit, usable_memory
 from aerobee.runtime.private_files import close_to_others
 from aerobee.runtime.spared_collector import SparedCollector
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
-from aerobee.runtime.usable_memory import usable_memory
 from aerobee.store.engine.config import StoreConfig
 from aerobee.store.engine.disk import Disk, RealDisk
 from aerobee.store.engine.flush_ledger import BEHIND_FACTOR

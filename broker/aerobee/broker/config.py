@@ -23,8 +23,8 @@ from aerobee.runtime.config import Change, require
 from aerobee.runtime.config_check import Risk
 from aerobee.runtime.health import HealthConfig
 from aerobee.runtime.log_config import LogConfig
+from aerobee.runtime.machine import UsableMemory
 from aerobee.runtime.metrics.config import MetricsConfig
-from aerobee.runtime.usable_memory import UsableMemory
 from aerobee.store.engine.config import StoreConfig
 from aerobee.store.format.record_layout import HostAddress
 

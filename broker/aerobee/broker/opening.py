@@ -39,10 +39,10 @@ from aerobee.broker.replication.replica_folder import (
     open_replica,
 )
 from aerobee.broker.replication.state_file import FoundLog, NewIncarnation
-from aerobee.runtime.boot import boot_id
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, StoreFailed
 from aerobee.runtime.log import log_event
+from aerobee.runtime.machine import boot_id
 from aerobee.store.engine.config import FlushMode, StoreConfig
 from aerobee.store.engine.disk import Disk
 from aerobee.store.engine.errors import StoreUnusable

@@ -30,9 +30,9 @@ from aerobee.cluster_view.channels import Channels
 from aerobee.rpc.metrics_endpoint import MetricsEndpoint
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import NotWritable, StoreFailed
-from aerobee.runtime.exception_groups import first_leaf
 from aerobee.runtime.log import log_event
 from aerobee.runtime.supervise import Lifecycle
+from aerobee.runtime.task_groups import first_leaf
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.queue_reads import QueueReads
 from aerobee.store.flush.table_files import TableFiles

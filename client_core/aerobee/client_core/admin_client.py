@@ -16,7 +16,7 @@ from aerobee.client_core.admin_topics import TopicAdmin
 from aerobee.client_core.broker_groups import BrokerGroups
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.dead_letters import DeadLetters
-from aerobee.client_core.defaults import milliseconds
+from aerobee.client_core.defaults import check_whole_number, milliseconds
 from aerobee.client_core.master_search import Masters
 from aerobee.client_core.messages import Messages
 from aerobee.client_core.offsets import Offsets
@@ -24,7 +24,6 @@ from aerobee.client_core.schedules import Schedules
 from aerobee.client_core.transactions import Transactions
 from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.whole_number import check_whole_number
 
 TIMEOUT_S = 5.0
 AWAIT_CLUSTER_MS = 10_000

@@ -1,4 +1,5 @@
-"""A client's defaults: the same for all clients, and for the commands.
+"""A client's defaults, and checks of what it is given: the same for all clients, and for the
+commands.
 
 Environment: AEROBEE_NAMESERVER and AEROBEE_CLUSTER. Credentials and TLS have their own variables
 (docs/access.md, docs/tls.md).
@@ -62,3 +63,18 @@ def milliseconds(timeout: float) -> int:
     if not is_number or not math.isfinite(timeout) or timeout < 0:
         raise InvalidArgument(f"timeout must be a number of seconds, not {timeout!r}")
     return max(1, round(timeout * 1_000))
+
+
+def check_whole_number(name: str, value: object, *, minimum: int) -> None:
+    """Raises InvalidArgument unless the setting is an int of at least `minimum`: something that is
+    not a number is as wrong as one out of range.
+
+    >>> check_whole_number("linger_ms", "5", minimum=0)
+    Traceback (most recent call last):
+    ...
+    aerobee.errors.InvalidArgument: linger_ms must be a whole number, not '5'
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidArgument(f"{name} must be a whole number, not {value!r}")
+    if value < minimum:
+        raise InvalidArgument(f"{name} must be at least {minimum}, not {value}")

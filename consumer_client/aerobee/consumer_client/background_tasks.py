@@ -14,7 +14,7 @@ from typing import Any, Self
 from aerobee.client_core.short_tracebacks import end_with
 from aerobee.cluster_view.routes import Routes
 from aerobee.runtime import errors
-from aerobee.runtime.run_together import first_error, run_together
+from aerobee.runtime.task_groups import first_error, run_together
 
 
 class BackgroundTasks:

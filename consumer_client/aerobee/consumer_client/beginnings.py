@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.defaults import check_whole_number
 from aerobee.client_core.offsets import Offsets, all_of
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.committing import PASSING_ERRORS, OffsetStore
@@ -29,7 +30,6 @@ from aerobee.domain.names import is_retry_topic
 from aerobee.runtime import errors
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
-from aerobee.runtime.whole_number import check_whole_number
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.owned_queue import OwnedQueue
 from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime import errors
-from aerobee.runtime.run_together import run_together
+from aerobee.runtime.task_groups import run_together
 from aerobee.v1 import broker_pb2, common_pb2
 
 PullStream = Stream[broker_pb2.PullCommand, broker_pb2.PullFrame]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aerobee.runtime.whole_number import check_whole_number
+from aerobee.client_core.defaults import check_whole_number
 
 AVERAGE_WEIGHT = 0.2
 """Weight of the newest frame in the average message size."""

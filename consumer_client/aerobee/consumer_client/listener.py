@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from aerobee.client_core.defaults import check_whole_number
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.whole_number import check_whole_number
 
 
 class ConsumeResult(StrEnum):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from aerobee.client_core.defaults import check_whole_number
 from aerobee.consumer_client.flow_control import FlowLimits
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.retry import Backoff
-from aerobee.runtime.whole_number import check_whole_number
 
 KIB = 1024
 

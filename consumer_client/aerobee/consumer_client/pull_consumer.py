@@ -11,6 +11,7 @@ from typing import Self
 
 from aerobee.access.credentials import Credentials
 from aerobee.client_core.defaults import (
+    check_whole_number,
     cluster_or_default,
     config_or_default,
     milliseconds,
@@ -40,7 +41,6 @@ from aerobee.domain.names import check_topic_name
 from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime.clock import Clock, clock_here
 from aerobee.runtime.errors import InvalidArgument, ShuttingDown
-from aerobee.runtime.whole_number import check_whole_number
 
 FRAME_MESSAGES_MAX = 65_536
 POLL_TIMEOUT_S = 1.0

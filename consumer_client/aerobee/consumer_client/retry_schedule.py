@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from aerobee.client_core.defaults import check_whole_number
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.whole_number import check_whole_number
 
 W = TypeVar("W")
 

@@ -60,9 +60,9 @@ from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.health import Question
 from aerobee.runtime.log import log_event
 from aerobee.runtime.loop_turns import LoopTurns
+from aerobee.runtime.machine import usable_memory
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
-from aerobee.runtime.usable_memory import usable_memory
 from aerobee.runtime.watched_file import LOOK_INTERVAL_S
 from aerobee.v1 import access_pb2, access_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
 

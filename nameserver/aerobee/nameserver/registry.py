@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from aerobee.nameserver import election, log_reach
+from aerobee.nameserver.compare_and_swap import Keep, Write, changed
 from aerobee.nameserver.config import BrokerLeaseConfig
 from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.key_values import Delete, Lease, LeaseNotFound, Put
@@ -41,13 +42,10 @@ from aerobee.nameserver.stored import (
     encode_durable,
     encode_replica_set,
 )
-from aerobee.runtime.errors import DuplicateBroker, RegistryUnavailable
+from aerobee.runtime.errors import DuplicateBroker
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
-
-_ATTEMPTS_MAX = 8
-_END_ATTEMPTS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +62,37 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
+class _Attempt:
+    """What one attempt to register found and prepared."""
+
+    view: ReplicaSetView
+    current: BrokerRecord | None
+    """Whose registration is replaced, or kept."""
+    wished: BrokerRecord
+    lease: Lease
+    is_new: bool
+    """The lease was granted for this attempt."""
+
+    @property
+    def before(self) -> ReplicaSet:
+        """The replica set, or the one to begin with."""
+        return self.view.replica_set or ReplicaSet(self.wished.key.broker_name)
+
+
+@dataclass(frozen=True, slots=True)
 class _Claim:
     """What a registration changes, and what it expects."""
 
+    attempt: _Attempt
     replica_set: ReplicaSet
     """As it will be."""
     expected: dict[str, int]
     due: election.Election | None
+
+    @property
+    def changes_set(self) -> bool:
+        """Whether the replica set's record changes."""
+        return self.replica_set != self.attempt.view.replica_set
 
 
 class Registry:
@@ -108,7 +130,9 @@ class Registry:
             ReplicaIncomplete: the log lacks what its incarnation is known to have had.
             RegistryUnavailable: etcd is away, or the replica set's record is damaged.
         """
-        for _ in range(_ATTEMPTS_MAX):
+
+        async def read() -> _Attempt:
+            nonlocal wished
             view = await self._replica_sets.view(wished.key.broker_name)
             current = view.live.get(wished.key.broker_id)
             if current is not None:
@@ -119,26 +143,33 @@ class Registry:
             named = log_reach.named_in_sync(view.replica_set, wished.key)
             wished = log_reach.compared(durable, wished, named)
             lease, is_new = await self._lease_for(current, wished, wished_lease_ms)
-            claim = self._claim(view, wished)
+            attempt = _Attempt(view, current, wished, lease, is_new)
+            self._replica_sets.note_confirmed(attempt.before, view.durable)
+            return attempt
+
+        def decide(attempt: _Attempt) -> Write[_Claim] | Keep[_Claim]:
+            claim = self._claim(attempt)
             # A new stream always writes: then the late end of an earlier one cannot be mistaken for
             # its own.
-            may_keep = not is_new and not is_start
-            if may_keep and current is not None and _is_enough(view, current, wished, claim):
+            may_keep = not attempt.is_new and not is_start
+            if may_keep and _is_enough(claim):
                 # The key existed before and after the lease was renewed, so it existed throughout:
                 # no one was elected in its place since the view was read.
-                return Registered(current, lease.duration_ms, claim.replica_set, view.live)
-            done = await self._write(view, claim, wished, lease)
-            if done is not None:
-                entry = view.entries.get(wished.key)
-                if is_new and entry is not None and entry.lease_id != 0:
-                    # Permanently ends the earlier instance's claim, should it still be alive.
-                    await self._etcd.revoke_lease(entry.lease_id)
-                return done
-            if is_new:
-                await self._etcd.revoke_lease(lease.lease_id)
-        raise RegistryUnavailable(
-            f"the registration of {_name(wished.key)} is being changed by others; try again"
-        )
+                return Keep(claim)
+            return Write(claim, claim.expected, self._changes(claim))
+
+        async def return_lease(attempt: _Attempt) -> None:
+            if attempt.is_new:
+                await self._etcd.revoke_lease(attempt.lease.lease_id)
+
+        what = f"the registration of {_name(wished.key)}"
+        claim, revision = await changed(self._etcd, read, decide, what=what, on_lost=return_lease)
+        registered = self._registered(claim, revision)
+        entry = claim.attempt.view.entries.get(wished.key)
+        if claim.attempt.is_new and entry is not None and entry.lease_id != 0:
+            # Permanently ends the earlier instance's claim, should it still be alive.
+            await self._etcd.revoke_lease(entry.lease_id)
+        return registered
 
     async def renew(
         self,
@@ -213,18 +244,17 @@ class Registry:
 
         Raises RegistryUnavailable: it is unknown whether it was recorded.
         """
-        for _ in range(_END_ATTEMPTS_MAX):
-            current = (await self._replica_sets.view(key.broker_name)).live.get(key.broker_id)
+
+        def decide(view: ReplicaSetView) -> Write[None] | Keep[None]:
+            current = view.live.get(key.broker_id)
             if current is None or current.stream != stream:
-                return
+                return Keep(None)
             ended = dataclasses.replace(current, is_connected=False)
             change = Put(self._keys.broker(key), encode_broker(ended), current.lease_id)
-            try:
-                done = await self._etcd.transaction({change.key: current.revision}, [change])
-            except LeaseNotFound:
-                return
-            if done.succeeded:
-                return
+            return Write(None, {change.key: current.revision}, [change])
+
+        read = partial(self._replica_sets.view, key.broker_name)
+        await changed(self._etcd, read, decide, what=f"the registration of {_name(key)}")
 
     async def leave(self, key: BrokerKey, instance: str, *, durable_end: int = 0) -> None:
         """Remove the registration if `instance` still holds it; `durable_end`: as `note_durable`, 0
@@ -253,48 +283,46 @@ class Registry:
         duration_ms = self.lease_duration_ms(wished_lease_ms)
         return await self._etcd.grant_lease(duration_ms), True
 
-    def _claim(self, view: ReplicaSetView, wished: BrokerRecord) -> _Claim:
-        """The replica set with `wished` registered, and with a new master if one is then due."""
+    def _claim(self, attempt: _Attempt) -> _Claim:
+        """The replica set with the broker registered, and with a new master if one is then due."""
+        view, wished, before = attempt.view, attempt.wished, attempt.before
         key = wished.key
         entry = view.entries.get(key)
         revision = 0 if entry is None else entry.revision
-        before = view.replica_set or ReplicaSet(key.broker_name)
         replica_set = election.with_replica(before, key.broker_id)
         expected = {
             self._keys.broker(key): revision,
             self._keys.replica_set(key.broker_name): before.revision,
         }
         live = {**view.live, key.broker_id: dataclasses.replace(wished, revision=revision)}
-        self._replica_sets.note_confirmed(before, view.durable)
         due = self._replica_sets.election_due(replica_set, live)
         if due is None or is_hasty(replica_set, due):
-            return _Claim(replica_set, expected, None)
-        return _Claim(due.replica_set, {**self._replica_sets.expected(due), **expected}, due)
+            return _Claim(attempt, replica_set, expected, None)
+        expected = {**self._replica_sets.expected(due), **expected}
+        return _Claim(attempt, due.replica_set, expected, due)
 
-    async def _write(
-        self, view: ReplicaSetView, claim: _Claim, wished: BrokerRecord, lease: Lease
-    ) -> Registered | None:
-        """One transaction: the broker's key, and its replica set's if that changes."""
-        changes = [Put(self._keys.broker(wished.key), encode_broker(wished), lease.lease_id)]
-        replica_set = claim.replica_set
-        if replica_set != view.replica_set:
-            changes.append(
-                Put(
-                    self._keys.replica_set(replica_set.broker_name), encode_replica_set(replica_set)
-                )
-            )
-        try:
-            done = await self._etcd.transaction(claim.expected, changes)
-        except LeaseNotFound:
-            return None
-        if not done.succeeded:
-            return None
-        if replica_set != view.replica_set:
-            replica_set = dataclasses.replace(replica_set, revision=done.revision)
+    def _changes(self, claim: _Claim) -> list[Put]:
+        """The broker's key, and its replica set's if that changes."""
+        wished, replica_set = claim.attempt.wished, claim.replica_set
+        lease_id = claim.attempt.lease.lease_id
+        changes = [Put(self._keys.broker(wished.key), encode_broker(wished), lease_id)]
+        if claim.changes_set:
+            key = self._keys.replica_set(replica_set.broker_name)
+            changes.append(Put(key, encode_replica_set(replica_set)))
+        return changes
+
+    def _registered(self, claim: _Claim, revision: int) -> Registered:
+        """The outcome of a claim that was written at `revision`; 0: all was there already."""
+        attempt, replica_set = claim.attempt, claim.replica_set
+        view, lease, record = attempt.view, attempt.lease, attempt.current
+        if revision == 0 and record is not None:
+            return Registered(record, lease.duration_ms, replica_set, view.live)
+        if claim.changes_set:
+            replica_set = dataclasses.replace(replica_set, revision=revision)
         if claim.due is not None:
-            before = view.replica_set or ReplicaSet(replica_set.broker_name)
+            before = attempt.before
             log_election(before, replica_set, claim.due, self._replica_sets.confirmed_end(before))
-        record = dataclasses.replace(wished, revision=done.revision, lease_id=lease.lease_id)
+        record = dataclasses.replace(attempt.wished, revision=revision, lease_id=lease.lease_id)
         return Registered(record, lease.duration_ms, replica_set, view.live)
 
 
@@ -349,13 +377,13 @@ def same_position(current: BrokerRecord, wished: BrokerRecord) -> bool:
     return (current.log_epoch, current.log_end) == (wished.log_epoch, wished.log_end)
 
 
-def _is_enough(
-    view: ReplicaSetView, current: BrokerRecord, wished: BrokerRecord, claim: _Claim
-) -> bool:
+def _is_enough(claim: _Claim) -> bool:
     """Whether nothing needs to be written. The end of a log matters only to an election."""
-    if claim.replica_set != view.replica_set or not _same_but_position(current, wished):
+    current, wished = claim.attempt.current, claim.attempt.wished
+    if current is None or claim.changes_set or not _same_but_position(current, wished):
         return False
-    return election.has_master(claim.replica_set, view.live) or same_position(current, wished)
+    live = claim.attempt.view.live
+    return election.has_master(claim.replica_set, live) or same_position(current, wished)
 
 
 def _same_but_position(current: BrokerRecord, wished: BrokerRecord) -> bool:

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
 
 from aerobee.nameserver import election
+from aerobee.nameserver.compare_and_swap import Keep, Write, changed
 from aerobee.nameserver.election import Election, LiveReplicas
 from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.key_values import Delete, KeyValue, Put
@@ -41,8 +44,6 @@ from aerobee.runtime.errors import (
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
-
-_ATTEMPTS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +148,13 @@ class ReplicaSets:
         Raises:
             RegistryUnavailable: it is unknown whether the election took place.
         """
-        elected = await self._write(before, due.replica_set, self.expected(due))
-        if elected is not None:
-            log_election(before, elected, due, self.confirmed_end(before))
-        return elected
+        elected = self._put(before, due.replica_set, self.expected(due))
+        done = await self._etcd.transaction(elected.expected, elected.changes)
+        if not done.succeeded:
+            return None
+        written = dataclasses.replace(elected.value, revision=done.revision)
+        log_election(before, written, due, self.confirmed_end(before))
+        return written
 
     def expected(self, due: Election) -> dict[str, int]:
         """The etcd keys and revisions on which an election rests."""
@@ -175,21 +179,23 @@ class ReplicaSets:
             InvalidArgument: the set lacks the master or names unknown replicas.
             RegistryUnavailable: it is unknown whether the change was made.
         """
-        for _ in range(_ATTEMPTS_MAX):
-            replica_set = (await self.view(broker_name)).replica_set
+
+        def decide(view: ReplicaSetView) -> Write[ReplicaSet] | Keep[ReplicaSet]:
+            replica_set = view.replica_set
             if replica_set is None:
                 raise StaleEpoch(f"there is no record of {broker_name}: its master must register")
-            changed = election.alter_in_sync_set(
+            altered = election.alter_in_sync_set(
                 replica_set, master=master, epoch=epoch, in_sync=in_sync
             )
-            if changed == replica_set or replica_set.revision != expected_revision:
-                return replica_set
-            written = await self._write(replica_set, changed, {})
-            if written is not None:
-                log_event(log, "in-sync set", group=broker_name, epoch=epoch,
-                          in_sync=[name.broker_id for name in written.in_sync])  # fmt: skip
-                return written
-        raise RegistryUnavailable(f"the record of {broker_name} is being changed by others")
+            if altered == replica_set or replica_set.revision != expected_revision:
+                return Keep(replica_set)
+            return self._put(replica_set, altered)
+
+        found, is_written = await self._changed(broker_name, decide)
+        if is_written:
+            log_event(log, "in-sync set", group=broker_name, epoch=epoch,
+                      in_sync=[name.broker_id for name in found.in_sync])  # fmt: skip
+        return found
 
     async def remove_replica(self, broker_name: str, broker_id: int) -> ReplicaSet:
         """Take a replica that is gone for good out of the record.
@@ -201,17 +207,17 @@ class ReplicaSets:
         """
         key = BrokerKey(broker_name, broker_id)
         gone = self._keys.broker(key)
-        for _ in range(_ATTEMPTS_MAX):
-            view = await self.view(broker_name)
+
+        def decide(view: ReplicaSetView) -> Write[ReplicaSet]:
             if view.replica_set is None:
                 raise _unknown(broker_name)
-            changed = election.without_replica(view.replica_set, broker_id, view.live)
+            remaining = election.without_replica(view.replica_set, broker_id, view.live)
             forgotten = Delete(self._keys.durable(key))
-            written = await self._write(view.replica_set, changed, {gone: 0}, forgotten)
-            if written is not None:
-                log_event(log, "replica removed", group=broker_name, broker_id=broker_id)
-                return written
-        raise RegistryUnavailable(f"the record of {broker_name} is being changed by others")
+            return self._put(view.replica_set, remaining, {gone: 0}, forgotten)
+
+        written, _ = await self._changed(broker_name, decide)
+        log_event(log, "replica removed", group=broker_name, broker_id=broker_id)
+        return written
 
     async def set_state(
         self, broker_name: str, state: SetState, *, may_be: Collection[SetState]
@@ -223,33 +229,55 @@ class ReplicaSets:
             InvalidArgument: its current state does not allow that.
             RegistryUnavailable: it is unknown whether the change was made.
         """
-        for _ in range(_ATTEMPTS_MAX):
-            replica_set = (await self.view(broker_name)).replica_set
+
+        def decide(view: ReplicaSetView) -> Write[ReplicaSet] | Keep[ReplicaSet]:
+            replica_set = view.replica_set
             if replica_set is None:
                 raise _unknown(broker_name)
             if replica_set.state is state:
-                return replica_set
+                return Keep(replica_set)
             if replica_set.state not in may_be:
                 wanted = " or ".join(may_be)
                 raise InvalidArgument(
                     f"broker group {broker_name!r} is {replica_set.state}; only one that is "
                     f"{wanted} can become {state}"
                 )
-            changed = dataclasses.replace(replica_set, state=state)
-            written = await self._write(replica_set, changed, {})
-            if written is not None:
-                log_event(log, "broker group", group=broker_name, state=state)
-                return written
-        raise RegistryUnavailable(f"the record of {broker_name} is being changed by others")
+            return self._put(replica_set, dataclasses.replace(replica_set, state=state))
 
-    async def _write(
-        self, before: ReplicaSet, after: ReplicaSet, expected: Mapping[str, int], *also: Delete
-    ) -> ReplicaSet | None:
-        key = self._keys.replica_set(before.broker_name)
-        done = await self._etcd.transaction(
-            {**expected, key: before.revision}, [Put(key, encode_replica_set(after)), *also]
+        found, is_written = await self._changed(broker_name, decide)
+        if is_written:
+            log_event(log, "broker group", group=broker_name, state=state)
+        return found
+
+    async def _changed(
+        self,
+        broker_name: str,
+        decide: Callable[[ReplicaSetView], Write[ReplicaSet] | Keep[ReplicaSet]],
+    ) -> tuple[ReplicaSet, bool]:
+        """The record as it is now, and whether that was written here."""
+        found, revision = await changed(
+            self._etcd,
+            partial(self.view, broker_name),
+            decide,
+            what=f"the record of {broker_name}",
         )
-        return dataclasses.replace(after, revision=done.revision) if done.succeeded else None
+        if not revision:
+            return found, False
+        return dataclasses.replace(found, revision=revision), True
+
+    def _put(
+        self,
+        before: ReplicaSet,
+        after: ReplicaSet,
+        expected: Mapping[str, int] = MappingProxyType({}),
+        *also: Delete,
+    ) -> Write[ReplicaSet]:
+        key = self._keys.replica_set(before.broker_name)
+        return Write(
+            after,
+            {**expected, key: before.revision},
+            [Put(key, encode_replica_set(after)), *also],
+        )
 
     def _replica_set_of(self, entry: KeyValue | None) -> ReplicaSet | None:
         if entry is None:

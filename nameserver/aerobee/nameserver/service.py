@@ -21,7 +21,7 @@ from aerobee.nameserver.topics import Topics
 from aerobee.rpc.outside import came_outside, require_inside
 from aerobee.rpc.served_method import answered_at_once
 from aerobee.runtime.errors import AerobeeError, InvalidArgument, ShuttingDown, Unreachable
-from aerobee.runtime.exception_groups import first_leaf
+from aerobee.runtime.task_groups import first_leaf
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
 LEASES_SILENT_MAX = 2

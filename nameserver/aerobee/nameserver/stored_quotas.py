@@ -6,6 +6,7 @@ Owns: how many there may be. Each answer comes after this nameserver has seen th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from aerobee.access.quota import (
@@ -19,19 +20,14 @@ from aerobee.access.quota import (
     encode_quota,
 )
 from aerobee.access.records import UnreadableRecord
+from aerobee.nameserver.compare_and_swap import Write, changed, revision_of
 from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.key_values import Delete, KeyValue, Put
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.stored import Keys
 from aerobee.nameserver.stored_access import QuotaKey, quota_key
-from aerobee.runtime.errors import (
-    IllegalName,
-    InvalidArgument,
-    LimitReached,
-    RegistryUnavailable,
-)
+from aerobee.runtime.errors import IllegalName, InvalidArgument, LimitReached
 
-_ATTEMPTS_MAX: Final = 8
 _SPREAD_TIMEOUT_S: Final = 2.0
 
 
@@ -62,9 +58,12 @@ class StoredQuotas:
             InvalidArgument, LimitReached, RegistryUnavailable.
         """
         key = self._keys.quota(quota_key(subject))
-        for _ in range(_ATTEMPTS_MAX):
-            expected = await self._user(subject)
-            entry = await self._etcd.get(key)
+
+        async def read() -> tuple[dict[str, int], KeyValue | None]:
+            return await self._user(subject), await self._etcd.get(key)
+
+        def decide(seen: tuple[dict[str, int], KeyValue | None]) -> Write[Quota]:
+            user, entry = seen
             quota = _quota_of(entry).changed(changes)
             check_fields(subject, quota)
             if not quota.said():
@@ -74,27 +73,30 @@ class StoredQuotas:
                 )
             if entry is None:
                 self._check_room()
-            expected[key] = 0 if entry is None else entry.revision
-            done = await self._etcd.transaction(expected, [Put(key, encode_quota(subject, quota))])
-            if done.succeeded:
-                await self._cache.wait_version(done.revision, _SPREAD_TIMEOUT_S)
-                return quota
-        raise _contended(subject)
+            return Write(
+                quota,
+                {**user, key: revision_of(entry)},
+                [Put(key, encode_quota(subject, quota))],
+            )
+
+        quota, revision = await changed(self._etcd, read, decide, what=_quota_name(subject))
+        await self._cache.wait_version(revision, _SPREAD_TIMEOUT_S)
+        return quota
 
     async def delete(self, subject: Subject) -> None:
         """Raises InvalidArgument: there is none; RegistryUnavailable."""
         key = self._keys.quota(quota_key(subject))
-        for _ in range(_ATTEMPTS_MAX):
-            entry = await self._etcd.get(key)
+
+        def decide(entry: KeyValue | None) -> Write[None]:
             if entry is None:
                 raise InvalidArgument(
                     f"{subject} has no quota of its own; see `aerobee quota list`"
                 )
-            done = await self._etcd.transaction({key: entry.revision}, [Delete(key)])
-            if done.succeeded:
-                await self._cache.wait_version(done.revision, _SPREAD_TIMEOUT_S)
-                return
-        raise _contended(subject)
+            return Write(None, {key: entry.revision}, [Delete(key)])
+
+        read = partial(self._etcd.get, key)
+        _, revision = await changed(self._etcd, read, decide, what=_quota_name(subject))
+        await self._cache.wait_version(revision, _SPREAD_TIMEOUT_S)
 
     async def _user(self, subject: Subject) -> dict[str, int]:
         """What must still hold when the quota is written: a deleted user must not leave one
@@ -123,5 +125,5 @@ def _quota_of(entry: KeyValue | None) -> Quota:
         return UNLIMITED
 
 
-def _contended(subject: Subject) -> RegistryUnavailable:
-    return RegistryUnavailable(f"the quota of {subject} is being changed by others; try again")
+def _quota_name(subject: Subject) -> str:
+    return f"the quota of {subject}"

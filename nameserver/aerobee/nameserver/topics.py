@@ -12,9 +12,11 @@ import dataclasses
 import heapq
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from aerobee.domain import names
 from aerobee.domain.topic_attributes import check_topic_attributes
+from aerobee.nameserver.compare_and_swap import Keep, Write, changed, revision_of
 from aerobee.nameserver.config import TopicPolicy
 from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.key_values import Delete, KeyValue, Put
@@ -35,7 +37,6 @@ from aerobee.runtime.errors import (
     IllegalName,
     InvalidArgument,
     NoBrokerAvailable,
-    RegistryUnavailable,
     TopicExists,
     TopicNotFound,
 )
@@ -45,7 +46,6 @@ PERM_DEFAULT = PERM_READ | PERM_WRITE
 VALUE_BYTES_MAX = 64 * 1024
 ATTRIBUTES_BYTES_MAX = 1_024
 """Per topic: all topics of a cluster must fit into one answer."""
-_ATTEMPTS_MAX = 8
 _ROUTES_TIMEOUT_S = 2.0
 _FORGOTTEN_AT_ONCE = 10
 _NAMED_MAX = 3
@@ -99,27 +99,34 @@ class Topics:
             attributes=dict(attributes or {}),
             queues_by_broker=place_queues(name, total, replica_sets),
         )
-        known = self._cache.table.deletions.get(name)
-        deletion = 0 if known is None else known.revision
+        tried: int | None = None
+
+        async def read_deletion() -> int:
+            """As this nameserver's routes have it; after a lost attempt, as etcd has it."""
+            nonlocal tried
+            deletion = await self._last_deletion(name, is_cached=tried is None)
+            if deletion == tried:
+                raise TopicExists(
+                    f"topic {name!r} already exists; update it, or choose another name"
+                )
+            tried = deletion
+            await self._until_masters_know(name, deletion)
+            return deletion
+
+        def decide(deletion: int) -> Write[Topic]:
+            expected = {self._keys.topic(name): 0, self._keys.deletion(name): deletion}
+            return self._put(topic, expected)
+
         with self._limits.creating(topic, self._cache.table.topics, automatic=automatic):
-            for _ in range(_ATTEMPTS_MAX):
-                await self._until_masters_know(name, deletion)
-                written = await self._write(topic, expected_revision=0, deletion=deletion)
-                if written is not None:
-                    return written
-                before, deletion = deletion, await self._last_deletion(name)
-                if deletion == before:
-                    raise TopicExists(
-                        f"topic {name!r} already exists; update it, or choose another name"
-                    )
-        raise RegistryUnavailable(f"topic {name!r} is being changed by others; try again")
+            written = await changed(self._etcd, read_deletion, decide, what=_topic_name(name))
+            return await self._shown(*written)
 
     async def create_missing(self, name: str) -> Topic:
         """The topic, created with default settings if it does not exist."""
         try:
             return await self.create(name, automatic=True)
         except TopicExists:
-            topic, _ = await self._read(name)
+            topic = self._topic(name, await self._etcd.get(self._keys.topic(name)))
             await self._cache.wait_version(topic.revision, _ROUTES_TIMEOUT_S)
             return topic
 
@@ -140,22 +147,25 @@ class Topics:
         if perm is not None:
             _check_perm(perm)
         check_topic_attributes(attributes or {})
-        for _ in range(_ATTEMPTS_MAX):
-            topic, entry = await self._read(name)
-            changed = self._with_queues(topic, topic.queues if queues is None else queues)
+        key = self._keys.topic(name)
+
+        def decide(entry: KeyValue | None) -> Write[Topic]:
+            topic = self._topic(name, entry)
+            grown = self._with_queues(topic, topic.queues if queues is None else queues)
             merged = dict(topic.attributes) | dict(attributes or {})
-            changed = dataclasses.replace(
-                changed,
+            updated = dataclasses.replace(
+                grown,
                 perm=topic.perm if perm is None else perm,
                 order=topic.order if order is None else order,
                 attributes={key: value for key, value in merged.items() if value},
             )
             if attributes:
-                _check_size(changed.attributes)
-            written = await self._write(changed, expected_revision=entry.revision)
-            if written is not None:
-                return written
-        raise RegistryUnavailable(f"topic {name!r} is being changed by others; try again")
+                _check_size(updated.attributes)
+            return self._put(updated, {key: topic.revision})
+
+        read = partial(self._etcd.get, key)
+        written = await changed(self._etcd, read, decide, what=_topic_name(name))
+        return await self._shown(*written)
 
     async def delete(self, name: str) -> int:
         """Remove the topic; returns the revision of the removal. The deletion itself is recorded in
@@ -166,24 +176,28 @@ class Topics:
         """
         _check_name(name)
         key, deletion_key = self._keys.topic(name), self._keys.deletion(name)
-        for _ in range(_ATTEMPTS_MAX):
-            entry = await self._etcd.get(key)
+
+        async def read() -> tuple[KeyValue | None, KeyValue | None]:
+            return await self._etcd.get(key), await self._etcd.get(deletion_key)
+
+        def decide(seen: tuple[KeyValue | None, KeyValue | None]) -> Write[None]:
+            entry, before = seen
             if entry is None:
                 raise _not_found(name)
-            before = await self._etcd.get(deletion_key)
             deletion = TopicDeletion(name, max(self._clock.now_ms(), self._after(before)))
-            done = await self._etcd.transaction(
-                {key: entry.revision, deletion_key: 0 if before is None else before.revision},
+            return Write(
+                None,
+                {key: entry.revision, deletion_key: revision_of(before)},
                 [
                     Delete(key),
                     Put(deletion_key, encode_deletion(deletion)),
                     *(Delete(self._keys.deletion(old)) for old in self._forgotten(name)),
                 ],
             )
-            if done.succeeded:
-                await self._cache.wait_version(done.revision, _ROUTES_TIMEOUT_S)
-                return done.revision
-        raise RegistryUnavailable(f"topic {name!r} is being changed by others; try again")
+
+        _, revision = await changed(self._etcd, read, decide, what=_topic_name(name))
+        await self._cache.wait_version(revision, _ROUTES_TIMEOUT_S)
+        return revision
 
     async def take_queues(self, name: str, broker_name: str) -> Topic | None:
         """Remove the topic's queues on a replica set, whatever they hold; None: it has none there,
@@ -191,30 +205,34 @@ class Topics:
 
         Raises RegistryUnavailable; InvalidArgument: the topic's value is damaged.
         """
-        for _ in range(_ATTEMPTS_MAX):
-            try:
-                topic, entry = await self._read(name)
-            except TopicNotFound:
-                return None
+        key = self._keys.topic(name)
+
+        def decide(entry: KeyValue | None) -> Write[Topic | None] | Keep[None]:
+            if entry is None:
+                return Keep(None)
+            topic = self._topic(name, entry)
             if broker_name not in topic.queues_by_broker:
-                return None
+                return Keep(None)
             kept = {k: v for k, v in topic.queues_by_broker.items() if k != broker_name}
             if not kept:
                 raise InvalidArgument(
                     f"topic {name!r} has queues only on {broker_name}: give it queues elsewhere "
                     f"with `aerobee topic update {name} --queues N`, or delete it"
                 )
-            written = await self._write(
-                dataclasses.replace(topic, queues_by_broker=kept), expected_revision=entry.revision
-            )
-            if written is not None:
-                return written
-        raise RegistryUnavailable(f"topic {name!r} is being changed by others; try again")
+            remaining = dataclasses.replace(topic, queues_by_broker=kept)
+            return self._put(remaining, {key: topic.revision})
 
-    async def _last_deletion(self, name: str) -> int:
-        """The revision of the name's last deletion; 0 if it was never deleted."""
-        entry = await self._etcd.get(self._keys.deletion(name))
-        return 0 if entry is None else entry.revision
+        read = partial(self._etcd.get, key)
+        found, revision = await changed(self._etcd, read, decide, what=_topic_name(name))
+        return None if found is None else await self._shown(found, revision)
+
+    async def _last_deletion(self, name: str, *, is_cached: bool) -> int:
+        """The revision of the name's last deletion, as this nameserver's routes or etcd have it; 0
+        if it was never deleted."""
+        if is_cached:
+            known = self._cache.table.deletions.get(name)
+            return 0 if known is None else known.revision
+        return revision_of(await self._etcd.get(self._keys.deletion(name)))
 
     async def _until_masters_know(self, name: str, deletion: int) -> None:
         """Returns once every live master knows of the name's last deletion, by its revision; 0:
@@ -265,8 +283,8 @@ class Topics:
         )
         return [each.name for each in oldest]
 
-    async def _read(self, name: str) -> tuple[Topic, KeyValue]:
-        entry = await self._etcd.get(self._keys.topic(name))
+    def _topic(self, name: str, entry: KeyValue | None) -> Topic:
+        """Raises TopicNotFound; InvalidArgument: it is damaged."""
         if entry is None:
             raise _not_found(name)
         try:
@@ -276,28 +294,22 @@ class Topics:
                 f"topic {name!r} is damaged in etcd ({error}); delete it and create it again"
             ) from error
         assert isinstance(topic, Topic), "a topic key holds a topic"
-        return topic, entry
+        return topic
 
-    async def _write(
-        self, topic: Topic, *, expected_revision: int, deletion: int | None = None
-    ) -> Topic | None:
-        """The topic as written, or None if etcd holds another revision of it than expected, or
-        another last `deletion` of its name, if that is given."""
+    def _put(self, topic: Topic, expected: Mapping[str, int]) -> Write[Topic]:
+        """Raises InvalidArgument: it is too large."""
         value = encode_topic(topic)
         if len(value) > VALUE_BYTES_MAX:
             raise InvalidArgument(
                 f"the settings of topic {topic.name!r} take {len(value)} bytes; at most "
                 f"{VALUE_BYTES_MAX} are allowed: give it fewer or shorter attributes"
             )
-        key = self._keys.topic(topic.name)
-        expected = {key: expected_revision}
-        if deletion is not None:
-            expected[self._keys.deletion(topic.name)] = deletion
-        done = await self._etcd.transaction(expected, [Put(key, value)])
-        if not done.succeeded:
-            return None
-        await self._cache.wait_version(done.revision, _ROUTES_TIMEOUT_S)
-        return dataclasses.replace(topic, revision=done.revision)
+        return Write(topic, expected, [Put(self._keys.topic(topic.name), value)])
+
+    async def _shown(self, topic: Topic, revision: int) -> Topic:
+        """The topic as written, once this nameserver's routes show it."""
+        await self._cache.wait_version(revision, _ROUTES_TIMEOUT_S)
+        return dataclasses.replace(topic, revision=revision)
 
     def _with_queues(self, topic: Topic, queues: int) -> Topic:
         if queues == topic.queues:
@@ -358,6 +370,10 @@ def _check_name(name: str) -> None:
 def _check_perm(perm: int) -> None:
     if not 0 < perm <= PERM_READ | PERM_WRITE | PERM_INHERIT:
         raise InvalidArgument(f"perm must be a sum of 4 (read), 2 (write), 1 (inherit), not {perm}")
+
+
+def _topic_name(name: str) -> str:
+    return f"topic {name!r}"
 
 
 def _not_found(name: str) -> TopicNotFound:

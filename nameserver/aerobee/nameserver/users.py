@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import secrets as secret_source
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from aerobee.access.book import AccessBook
@@ -32,19 +33,14 @@ from aerobee.access.users import (
     check_secret,
     check_user_name,
 )
+from aerobee.nameserver.compare_and_swap import Write, changed
 from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.key_values import Delete, KeyValue, Put
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.stored import Keys
 from aerobee.nameserver.stored_access import PolicyKey, StoredAccess, UserKey, quota_key
-from aerobee.runtime.errors import (
-    IllegalName,
-    InvalidArgument,
-    LimitReached,
-    RegistryUnavailable,
-)
+from aerobee.runtime.errors import IllegalName, InvalidArgument, LimitReached
 
-_ATTEMPTS_MAX: Final = 8
 _SPREAD_TIMEOUT_S: Final = 2.0
 _SECRET_BYTES: Final = 32
 
@@ -106,7 +102,7 @@ class Users:
         if peers is not None:
             self._check_peers(name, peers)
 
-        def changed(user: User) -> User:
+        def updated(user: User) -> User:
             return dataclasses.replace(
                 user,
                 is_super=user.is_super if is_super is None else is_super,
@@ -115,7 +111,7 @@ class Users:
                 sealed=user.sealed[:1] if forget_former_secret else user.sealed,
             )
 
-        return await self._change(name, changed)
+        return await self._change(name, updated)
 
     async def rotate(self, name: str, secret: str) -> tuple[User, str]:
         """A new secret beside the current one, generated if it is empty; the previous one is no
@@ -123,30 +119,28 @@ class Users:
         secret = _given_or_made(secret)
         sealed = self._sealed(secret, name)
 
-        def changed(user: User) -> User:
+        def rotated(user: User) -> User:
             return dataclasses.replace(user, sealed=(sealed, *user.sealed)[:SECRETS_MAX])
 
-        return await self._change(name, changed), secret
+        return await self._change(name, rotated), secret
 
     async def delete(self, name: str) -> None:
         """Delete the user, its policies and its quota. Raises as `update`."""
-        for _ in range(_ATTEMPTS_MAX):
+
+        async def read() -> KeyValue:
             entry = await self._read(name)
             # A policy that we have not seen yet would apply to the next user of this name.
             await self._shown(entry.revision)
+            return entry
+
+        def decide(entry: KeyValue) -> Write[None]:
             policies = [self._keys.policy(key) for key in self._stored.policies_of(name)]
-            done = await self._etcd.transaction(
-                {self._keys.user(name): entry.revision},
-                [
-                    Delete(self._keys.user(name)),
-                    Delete(self._keys.quota(quota_key(Subject(USER, name)))),
-                    *map(Delete, policies),
-                ],
-            )
-            if done.succeeded:
-                await self._shown(done.revision)
-                return
-        raise _contended(name)
+            quota = self._keys.quota(quota_key(Subject(USER, name)))
+            gone = [Delete(key) for key in (entry.key, quota, *policies)]
+            return Write(None, {entry.key: entry.revision}, gone)
+
+        _, revision = await changed(self._etcd, read, decide, what=f"user {name!r}")
+        await self._shown(revision)
 
     async def put_policy(self, policy: Policy) -> None:
         """Add it, or replace the one with the same user, resource and kind. Raises as `update`;
@@ -164,52 +158,50 @@ class Users:
             if sum(isinstance(one, PolicyKey) for one in stored.values) >= POLICIES_MAX:
                 raise LimitReached(f"there are {POLICIES_MAX} policies already; remove some")
 
-        for _ in range(_ATTEMPTS_MAX):
-            entry = await self._read(policy.user)
+        def decide(entry: KeyValue) -> Write[None]:
             check(self._stored)
             # Writing the user as well forces a retry if the user is deleted, or another policy
             # added, at the same time.
-            done = await self._etcd.transaction(
+            return Write(
+                None,
                 {entry.key: entry.revision},
                 [Put(self._keys.policy(key), encode_policy(policy)), Put(entry.key, entry.value)],
             )
-            if done.succeeded:
-                await self._shown(done.revision)
-                return
-        raise _contended(policy.user)
+
+        read = partial(self._read, policy.user)
+        _, revision = await changed(self._etcd, read, decide, what=f"user {policy.user!r}")
+        await self._shown(revision)
 
     async def remove_policy(self, policy: Policy) -> None:
         """Remove the policy with the same user, resource and kind. Raises as `update`."""
         key = self._keys.policy(PolicyKey(policy.user, policy_id(policy)))
-        for _ in range(_ATTEMPTS_MAX):
-            entry = await self._etcd.get(key)
+
+        def decide(entry: KeyValue | None) -> Write[None]:
             if entry is None:
                 raise IllegalName(
                     f"user {policy.user!r} has no such policy for {policy.pattern}; see "
                     "`aerobee acl list`"
                 )
-            done = await self._etcd.transaction({key: entry.revision}, [Delete(key)])
-            if done.succeeded:
-                await self._shown(done.revision)
-                return
-        raise _contended(policy.user)
+            return Write(None, {key: entry.revision}, [Delete(key)])
 
-    async def _change(self, name: str, changed: Callable[[User], User]) -> User:
-        for _ in range(_ATTEMPTS_MAX):
-            entry = await self._read(name)
+        read = partial(self._etcd.get, key)
+        _, revision = await changed(self._etcd, read, decide, what=f"user {policy.user!r}")
+        await self._shown(revision)
+
+    async def _change(self, name: str, change: Callable[[User], User]) -> User:
+        def decide(entry: KeyValue) -> Write[User]:
             try:
-                user = self._resealed(changed(decode_user(entry.value)))
+                user = self._resealed(change(decode_user(entry.value)))
             except UnreadableRecord as error:
                 raise InvalidArgument(
                     f"user {name!r} is damaged in etcd ({error}); delete it and create it again"
                 ) from None
-            done = await self._etcd.transaction(
-                {entry.key: entry.revision}, [Put(entry.key, encode_user(user))]
-            )
-            if done.succeeded:
-                await self._shown(done.revision)
-                return user
-        raise _contended(name)
+            return Write(user, {entry.key: entry.revision}, [Put(entry.key, encode_user(user))])
+
+        read = partial(self._read, name)
+        user, revision = await changed(self._etcd, read, decide, what=f"user {name!r}")
+        await self._shown(revision)
+        return user
 
     async def _read(self, name: str) -> KeyValue:
         check_user_name(name)
@@ -257,7 +249,3 @@ def _given_or_made(secret: str) -> str:
         return secret_source.token_urlsafe(_SECRET_BYTES)
     check_secret(secret)
     return secret
-
-
-def _contended(name: str) -> RegistryUnavailable:
-    return RegistryUnavailable(f"user {name!r} is being changed by others; try again")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from aerobee.client_core.defaults import check_whole_number
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.whole_number import check_whole_number
 
 KIB = 1024
 MIB = 1024 * KIB

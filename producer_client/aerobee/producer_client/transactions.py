@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.defaults import milliseconds
+from aerobee.client_core.defaults import check_whole_number, milliseconds
 from aerobee.client_core.group_calls import ELSEWHERE, GroupCalls
 from aerobee.client_core.message import Message
 from aerobee.client_core.telemetry import Telemetry
@@ -34,7 +34,6 @@ from aerobee.producer_client.selector import by_sharding_key
 from aerobee.producer_client.targets import Targets
 from aerobee.runtime import errors
 from aerobee.runtime.retry import Backoff
-from aerobee.runtime.whole_number import check_whole_number
 
 BACKOFF: Final = Backoff(base_ms=50, max_ms=1_000)
 MAY_END_YET: Final = (

@@ -39,8 +39,8 @@ from aerobee.rpc.served_method import OpenCall, ServedMethod, style_of
 from aerobee.runtime.call_context import CURRENT_CALL, RequestIds, ids_from
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, InvalidArgument, error_name
-from aerobee.runtime.exception_groups import sole_cause
 from aerobee.runtime.log import log_event
+from aerobee.runtime.task_groups import sole_cause
 
 SUCCESS = "success"
 CANCELLED = "cancelled"

@@ -1,7 +1,8 @@
 """Who may make a call, as a server's border asks; and streams that end when they are no longer
 allowed.
 
-The rules, and who pays for what a call uses, are in `aerobee.access`; this file knows neither.
+The rules, and who pays for what a call uses, are in `aerobee.access`, whose `guard.py` has the
+classes that fit the protocols here; this file knows neither.
 """
 
 from __future__ import annotations

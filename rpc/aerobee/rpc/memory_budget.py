@@ -18,8 +18,8 @@ from typing import Final
 from aerobee.rpc.core.connection_set import MemoryLimit
 from aerobee.rpc.server_engine import FRAME_BYTES_MAX
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.machine import UsableMemory
 from aerobee.runtime.metrics.families import Family, gauge
-from aerobee.runtime.usable_memory import UsableMemory
 
 MIB: Final = 1 << 20
 LOOKUP_BYTES_MAX: Final = 16 * MIB

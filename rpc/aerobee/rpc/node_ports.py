@@ -14,8 +14,8 @@ from aerobee.rpc.outside_config import OutsideSections
 from aerobee.rpc.tls import NodeTls
 from aerobee.rpc.tls_config import TlsSections
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.health import Health
-from aerobee.runtime.metrics.health import gather_health
+from aerobee.runtime.health import Health, Question
+from aerobee.runtime.metrics.families import Gathered, gauge
 
 
 class NodeConfig(TlsSections, OutsideSections, Protocol):
@@ -46,6 +46,20 @@ async def serve_node_ports(
         ),
         serve_metrics(config.metrics.listen, tls.http if config.metrics.tls else None) as metrics,
     ):
-        metrics.show("health", partial(gather_health, config.cluster, node_type, health, clock))
+        metrics.show("health", partial(_gather_health, config.cluster, node_type, health, clock))
         metrics.show("tls", partial(tls.gather, config.cluster, node_type))
         yield tls, metrics
+
+
+async def _gather_health(cluster: str, node_type: str, health: Health, clock: Clock) -> Gathered:
+    """1 for each question answered with yes, and the time here."""
+    family = gauge(
+        "aerobee_health", "1 if the health port answers yes to this question.", "question"
+    )
+    for question in Question:
+        family.add(not health.why_not(question), question.value)
+    now = gauge(
+        "aerobee_clock_timestamp_seconds", "This machine's clock, in seconds since 1970 (UTC)."
+    )
+    now.add(clock.now_ms() / 1_000)
+    return Gathered({"cluster": cluster, "node_type": node_type}, [family, now])

@@ -26,8 +26,8 @@ from aerobee.runtime.config import (
     nearest,
 )
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.machine import UsableMemory
 from aerobee.runtime.toml_lines import lines_of
-from aerobee.runtime.usable_memory import UsableMemory
 
 T = TypeVar("T")
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
@@ -158,3 +159,20 @@ def _pass_on(done: asyncio.Future[T], outcome: SharedFuture[T]) -> None:
         outcome.exception()  # nobody need wait for it
     else:
         outcome.set_result(done.result())
+
+
+class Pauses:
+    """Waiting for a time that may come earlier than expected: all that wait can be woken."""
+
+    def __init__(self) -> None:
+        self._over = Waiters()
+
+    async def pause(self, wait_s: float) -> None:
+        """Wait this long, or until `end_all`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._over.wait()
+
+    def end_all(self) -> None:
+        """End the running pauses: what they wait for has changed."""
+        self._over.wake()

@@ -140,10 +140,10 @@ async def test_a_request_of_apaches_broker_counts_however_much_is_done_out_of_tu
         now_ms=clock.now_ms(),
         host=BORN_HOST,
     )
-    wiring.writes.append_copies(
-        request.topic, request.queue_id, [request.record], [ProducerRun(0, 0, 1)]
-    )
-    wiring.writes.publish()
+    with wiring.writes.publishing:
+        wiring.writes.append_copies(
+            request.topic, request.queue_id, [request.record], [ProducerRun(0, 0, 1)]
+        )
     clock.set_to(due_ms + HOUR_MS)
     await until_delivered(wiring, "t", 1)
     await settled(wiring)

@@ -90,7 +90,7 @@ class Scene:
                 self.log.flush()
             case "image":
                 self.journal._images.ask(self.log.end)
-                self.journal._due.set()
+                self.journal._worker.wake()
             case "follow":
                 self.following.append(asyncio.ensure_future(self.journal.followed()))
             case "refuse" | "take":
@@ -188,7 +188,7 @@ Steps = st.lists(
 @example(  # confirmed while `followed` read it
     steps=[("begin", 0, 4), ("write", 0, 2), ("follow", 0, 1), ("confirm", 0, 4)], read_turns=3
 )
-async def test_any_order_of_terms_and_records_loses_nothing_of_a_journal(
+def test_any_order_of_terms_and_records_loses_nothing_of_a_journal(
     steps: list[tuple[str, int, int]], read_turns: int
 ) -> None:
-    await run(steps, read_turns)
+    asyncio.run(run(steps, read_turns))

@@ -141,7 +141,7 @@ class TakenOver:
     def append_copies(self, topic: str, queue_id: int, records: list[bytes], runs: object) -> None:
         self.copied.append(bytes(Record(records[0]).body).decode())
 
-    def publish(self) -> None: ...
+    publishing = contextlib.nullcontext()
 
     def note(self, key: Any, offset: int, claim: object) -> asyncio.Future[None]:
         self.committed[key[2]] = offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,11 +18,14 @@ from aerobee.runtime.errors import MessageTooLarge, NotMaster, NotWritable, Stor
 from aerobee.store.engine.retention.retention_policy import DiskSpace
 from aerobee.store.engine.tables.config_tables import TopicTable
 from aerobee.store.format.batch import BatchLimits
+from aerobee.store.format.record_encode import encode_record
 from aerobee.store.format.tags import TagsCodes
 from tests.support.fault_disk import FaultDisk, broken
+from tests.support.source_trees import source_trees
 from tests.support.stores import BORN_HOST, SMALL, open_store, read_queue
 
 JOURNAL = "AEROBEE_OFFSET_JOURNAL"
+BROKER = Path(__file__).resolve().parents[3] / "broker" / "aerobee" / "broker"
 
 
 @dataclass
@@ -115,3 +119,59 @@ def test_a_failed_store_ends_the_broker(scene: Scene) -> None:
     with pytest.raises(StoreFailed):
         scene.writes.append(JOURNAL, 0, b"a commit")
     assert len(scene.failures) == 1
+
+
+def test_what_is_appended_in_one_block_is_published_once_at_its_end(scene: Scene) -> None:
+    with scene.writes.publishing:
+        scene.writes.append("t", 0, b"one")
+        scene.writes.append("t", 0, b"two")
+        assert scene.published == 0
+    assert scene.published == 1
+    assert read_queue(scene.store, "t", 0) == [b"one", b"two"]
+
+
+def test_what_was_appended_before_an_error_is_published(scene: Scene) -> None:
+    def append_both() -> None:
+        with scene.writes.publishing:
+            scene.writes.append("t", 0, b"one")
+            scene.writes.append("t", 0, b"x" * 20_000)
+
+    with pytest.raises(MessageTooLarge):
+        append_both()
+    assert scene.published == 1
+
+
+def test_a_block_that_appends_nothing_publishes_nothing(scene: Scene) -> None:
+    scene.is_master = False
+    with pytest.raises(NotMaster), scene.writes.publishing:
+        scene.writes.append("t", 0, b"one")
+    assert scene.published == 0
+
+
+def test_nothing_is_appended_without_being_published(scene: Scene) -> None:
+    copy = encode_record(
+        topic=b"t",
+        body=b"copy",
+        properties=b"",
+        born_timestamp_ms=1_700_000_000_000,
+        born_host=BORN_HOST,
+    )
+    with pytest.raises(AssertionError, match="never published"):
+        scene.writes.append_copies("t", 0, [copy], [])
+
+
+def test_no_block_that_publishes_awaits_anything() -> None:
+    """What another task appends meanwhile would be published late."""
+    blocks, wrong = 0, []
+    for path, tree in source_trees(sorted(BROKER.rglob("*.py"))):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.With) and any(
+                isinstance(item.context_expr, ast.Attribute)
+                and item.context_expr.attr == "publishing"
+                for item in node.items
+            ):
+                blocks += 1
+                if any(isinstance(each, ast.Await) for each in ast.walk(node)):
+                    wrong.append(f"{path}:{node.lineno}")
+    assert wrong == []
+    assert blocks >= 6

@@ -12,7 +12,6 @@ from aerobee.offset_audit.outputs.summary import Summary
 from aerobee.offset_audit.run.pipeline import run_audit
 from aerobee.offset_audit.run.progress import SilentProgress
 from aerobee.offset_audit.run.request import AuditRequest
-from aerobee.offset_audit.run.session import keep_classes
 from aerobee.runtime.clock import SystemClock, system_random
 from tests.support.command_parsing import parsed
 
@@ -44,7 +43,6 @@ def audit(
         chance=system_random(),
         progress=Meanwhile(meanwhile or {}),
     )
-    keep_classes(spark)  # for the JVMs of other tests: what an audit needs, as the command does it
     assert summary.findings_total == len(summary.findings)
     for one in summary.findings:
         parsed(shlex.split(one["command"])[1:])

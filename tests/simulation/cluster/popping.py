@@ -151,16 +151,31 @@ class SimulatedPopping(Popping):
         return False
 
 
-class _Parts:
-    """The rest of a broker, as `Popping` needs it."""
+class BrokerParts:
+    """Of the rest of a broker, what POP and transactions both need."""
 
     def __init__(self, broker: Broker, waiting: Waiting) -> None:
         self._broker = broker
         self._waiting = waiting
+        self.clock = waiting.clock
+
+    def check_may_act(self) -> None:
+        master = self._broker.master
+        if master is None or not master.acts:
+            raise NotMaster("this replica may not act as master now")
+
+    def check_enough(self) -> None:
+        """The broker's own records need no more replicas than others."""
+
+
+class _Parts(BrokerParts):
+    """The rest of a broker, as `Popping` needs it."""
+
+    def __init__(self, broker: Broker, waiting: Waiting) -> None:
+        super().__init__(broker, waiting)
         some: Any = self
         offset_journal: Any = OffsetJournal(broker, waiting)
         coordinator: Any = QueueCoordinator(broker)
-        self.clock = waiting.clock
         self.config = SimpleNamespace(
             store=SimpleNamespace(segment_bytes=_IMAGE_INTERVAL_BYTES),
             groups=SimpleNamespace(waiting_polls_max=1_000),
@@ -216,16 +231,6 @@ class _Parts:
         )
         self.clients: ClientTable = ClientTable(self.clock, rules=RULES)
 
-    # ------------------------------------------------------------------------------ authority
-
-    def check_may_act(self) -> None:
-        master = self._broker.master
-        if master is None or not master.acts:
-            raise NotMaster("this replica may not act as master now")
-
-    def check_enough(self) -> None:
-        """The journal's records need no more replicas than others."""
-
     def check_reads(self) -> None:
         if self._broker.readable_end is None:
             raise ReplicaBehind("this replica does not know what is confirmed")
@@ -244,10 +249,10 @@ class _Parts:
         """A record of the journal."""
         return self._waiting.store(topic, queue_id, body)
 
-    async def write(self, path: str, data: bytes) -> None:
+    async def write_encoded(self, path: str, encode: Callable[[], bytes]) -> None:
         if self._waiting.chance.random() < self._broker.world.full_share:
             raise NotWritable("the disk is full")
-        self._broker.folder.pop_file = data
+        self._broker.folder.pop_file = encode()
 
     def report(self, error: StoreFailed) -> None:
         raise error

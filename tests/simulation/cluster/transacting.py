@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -22,7 +23,7 @@ from aerobee.broker.transactions.feature import Transactions
 from aerobee.broker.transactions.known import KnownHalves, opened_halves
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.broker.transactions.questions import Question
-from aerobee.runtime.errors import NotMaster, NotWritable
+from aerobee.runtime.errors import NotWritable
 from aerobee.runtime.loop_turns import LoopTurns
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.statistics import Appended
@@ -34,7 +35,12 @@ from aerobee.store.format.properties import PropertyName, encode_properties
 from aerobee.store.format.record_encode import body_crc
 from aerobee.store.format.transaction_records import ASIDE_TOPIC, OP_TOPIC, Outcome, half_properties
 from tests.simulation.cluster.log import Record
-from tests.simulation.cluster.popping import OffsetJournal, QueueCoordinator, StoreQueues
+from tests.simulation.cluster.popping import (
+    BrokerParts,
+    OffsetJournal,
+    QueueCoordinator,
+    StoreQueues,
+)
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.broker import Broker
@@ -75,7 +81,7 @@ class SimulatedTransactions(Transactions):
 
     def start(self) -> None:
         """What `run` runs, one by one: a process that dies ends each of them where it is."""
-        for part in (self.follower.run(), self._lead(), self.checks.run()):
+        for part in (self.follower.run(), self._worker.run(), self.checks.run()):
             self._waiting.loop.start(part)
 
     def appended(self, record: Record) -> None:
@@ -113,16 +119,14 @@ class SimulatedTransactions(Transactions):
         return await self.ends.end(name, outcome, _END_TIMEOUT_MS, by_operator=by_operator)
 
 
-class _Parts:
+class _Parts(BrokerParts):
     """The rest of a broker, as `Transactions` needs it."""
 
     def __init__(self, broker: Broker, waiting: Waiting) -> None:
-        self._broker = broker
-        self._waiting = waiting
+        super().__init__(broker, waiting)
         some: Any = self
         journal: Any = OffsetJournal(broker, waiting)
         coordinator: Any = QueueCoordinator(broker)
-        self.clock = waiting.clock
         self.store = _Store(broker, waiting)
         self.store_host_ipv6 = False
         self.config: Any = _CONFIG
@@ -153,16 +157,6 @@ class _Parts:
             queue_max=self.store.max_offset,
         )
 
-    # ------------------------------------------------------------------------------ authority
-
-    def check_may_act(self) -> None:
-        master = self._broker.master
-        if master is None or not master.acts:
-            raise NotMaster("this replica may not act as master now")
-
-    def check_enough(self) -> None:
-        """The simulation's clients check only who is master."""
-
     def check_reads(self) -> None:
         """There are no readers here."""
 
@@ -176,7 +170,6 @@ class _Parts:
         *,
         properties: bytes = b"",
         reserve: bool = False,
-        is_last: bool = True,
     ) -> Placed:
         """A record of the broker's own; sometimes the disk is full even for small records."""
         self._check_room()
@@ -200,8 +193,8 @@ class _Parts:
         if self._waiting.chance.random() < self._broker.world.full_share:
             raise NotWritable("the disk is full")
 
-    def publish(self) -> None:
-        """It is published at the end of the turn."""
+    publishing = nullcontext()
+    """It is published at the end of the turn."""
 
     # ------------------------------------------------------------------------------ checks
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -466,8 +467,8 @@ class Waiting:
         """A copy without a number."""
         return self.append((topic, queue_id), self._stamped(topic, queue_id, data, None), None)
 
-    def publish(self) -> None:
-        """It is published at the end of this turn."""
+    publishing = nullcontext()
+    """It is published at the end of this turn."""
 
     def _stamped(self, topic: str, queue_id: int, data: bytes, run: ProducerRun | None) -> bytes:
         batch = check_batch(

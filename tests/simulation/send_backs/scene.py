@@ -320,8 +320,7 @@ class SendBackScene:
             self.windows.appended(topic, queue_id, [run], offset, 1)
             self.log.records.append(Stored(topic, queue_id, data, run))
 
-    def publish(self) -> None:
-        return None
+    publishing = contextlib.nullcontext()
 
     async def read_original(self, key: GroupQueue, offset: int) -> bytes | None:
         queue = self.log.queue(key.topic, key.queue_id)

@@ -30,7 +30,7 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.config import require
 from aerobee.runtime.log import log_event
 from aerobee.runtime.retry import Backoff
-from aerobee.runtime.run_together import run_together
+from aerobee.runtime.task_groups import run_together
 from aerobee.v1 import common_pb2, nameserver_pb2
 
 log = logging.getLogger(__name__)

@@ -120,7 +120,7 @@ class Copies:
             AerobeeError: some are appended, others not.
         """
         data_of = {copy.source: copy for copy in copies}
-        try:
+        with self._writes.publishing:
             for destination, group in groupby(acts, attrgetter("destination")):
                 members = list(group)
                 for act in members:
@@ -128,8 +128,6 @@ class Copies:
                         self._give_up(act, reason, give_up)
                 members = [act for act in members if not data_of[act.source].reason]
                 self._append_batch(destination, members, data_of, give_up)
-        finally:
-            self._writes.publish()
 
     def _append_batch(
         self,

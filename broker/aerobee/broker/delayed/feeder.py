@@ -30,6 +30,7 @@ from aerobee.broker.timers.state import TimerJournalState
 from aerobee.runtime.errors import AerobeeError, Busy, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.runtime.waiting import Waiters
+from aerobee.runtime.worker import Worker
 from aerobee.store.engine.disk import Disk
 from aerobee.store.engine.errors import DISK_FULL, EntryMismatch
 from aerobee.store.engine.queues.queue_set import QueueName
@@ -70,7 +71,7 @@ class Feeder:
         self._works = works
         self._on_fed = on_fed
         self._on_index = on_index
-        self._due = asyncio.Event()
+        self._worker = Worker(self._feed, _tell, retry_s=RETRY_S)
         self._grown: set[int] = {TIMER_QUEUE, *levels}
         """Queues that may have entries not looked at yet."""
         self._unconfirmed: set[int] = set()
@@ -113,24 +114,24 @@ class Feeder:
     def wake(self) -> None:
         """The index may have work to do, or a window may want more entries."""
         self._grown |= self.levels.keys()
-        self._due.set()
+        self._worker.wake()
 
     def on_grown(self, names: Iterable[QueueName]) -> None:
         """Queues of the store have received messages."""
         for topic, queue_id in names:
             if topic == TIMER_TOPIC and queue_id == 0:
                 self._grown.add(TIMER_QUEUE)
-                self._due.set()
+                self._worker.wake()
             elif topic == SCHEDULE_TOPIC and queue_id + 1 in self.levels:
                 self._grown.add(queue_id + 1)
-                self._due.set()
+                self._worker.wake()
 
     def on_confirmed(self) -> None:
         """More of the log is confirmed: look again at what waited for that."""
         if self._unconfirmed:
             self._grown |= self._unconfirmed
             self._unconfirmed.clear()
-            self._due.set()
+            self._worker.wake()
 
     # ------------------------------------------------------------------------------ running
 
@@ -140,33 +141,19 @@ class Feeder:
         Raises:
             StoreFailed: the disk failed.
         """
-        trouble = ""
         try:
-            while True:
-                self._due.clear()
-                self._start_works()
-                try:
-                    while await self._step():
-                        self._start_works()
-                        await asyncio.sleep(0)  # let others run
-                    trouble = ""
-                    await self._due.wait()
-                except StoreFailed:
-                    raise
-                except AerobeeError as error:
-                    if str(error) != trouble:
-                        trouble = str(error)
-                        log_event(
-                            log,
-                            "delayed messages are not indexed yet",
-                            level=logging.WARNING,
-                            trouble=trouble,
-                        )
-                    await asyncio.sleep(RETRY_S)
-                if self._failed is not None:
-                    raise self._failed
+            await self._worker.run()
         finally:
             await _end_of(self._running)
+
+    async def _feed(self) -> None:
+        """All that has grown. Raises AerobeeError."""
+        if self._failed is not None:
+            raise self._failed
+        self._start_works()
+        while await self._step():
+            self._start_works()
+            await asyncio.sleep(0)  # let others run
 
     async def _step(self) -> bool:
         """Feed a part of one queue that has grown; False if none has. Raises AerobeeError."""
@@ -247,7 +234,7 @@ class Feeder:
         else:
             index.give_up(work)
             self._look_at(error)
-        self._due.set()
+        self._worker.wake()
 
     def _look_at(self, error: BaseException) -> None:
         if isinstance(error, FileNotFoundError):
@@ -261,7 +248,7 @@ class Feeder:
 
     def _go_on(self) -> None:
         self._rests = False
-        self._due.set()
+        self._worker.wake()
 
     def damaged(self, index: PendingIndex, reason: str) -> None:
         """A reader of the index found damage."""
@@ -283,7 +270,7 @@ class Feeder:
             self._failed = StoreFailed(f"the index of delayed messages cannot be removed: {error}")
         self._grown.add(TIMER_QUEUE)
         self._on_index(self.index)
-        self._due.set()
+        self._worker.wake()
 
     async def save(self) -> None:
         """Write what was fed to files for the next start; call it once nothing more is fed."""
@@ -306,6 +293,10 @@ async def _end_of(running: set[asyncio.Future[None]]) -> None:
             cancelled = error
     if cancelled is not None:
         raise cancelled
+
+
+def _tell(error: AerobeeError) -> None:
+    log_event(log, "delayed messages are not indexed yet", level=logging.WARNING, trouble=error)
 
 
 def _tell_refused(offset: int, reason: str) -> None:

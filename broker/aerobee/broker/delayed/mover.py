@@ -33,9 +33,10 @@ from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.record_rows import REQUEST_DUE_MS
 from aerobee.broker.timers.term import TimerTerm
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import AerobeeError, Busy, NotMaster, StoreFailed
+from aerobee.runtime.errors import AerobeeError, Busy, NotMaster
 from aerobee.runtime.log import log_event
 from aerobee.runtime.waiting import Turns
+from aerobee.runtime.worker import Worker
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.format.record_layout import RecordCorrupt
 
@@ -91,7 +92,12 @@ class Mover:
         self._clock = clock
         self._limits = limits
         self._on_moved = on_moved
-        self._due = asyncio.Event()
+        self._worker = Worker(
+            self._move,
+            _tell,
+            retry_s=RETRY_S,
+            matters=lambda: self._term is not None,
+        )
         self._acting = Turns()
         """Held from reading waiting messages until they are done."""
         self._term: TimerTerm | None = None
@@ -114,7 +120,7 @@ class Mover:
     def end(self) -> None:
         """Nothing is moved from here on."""
         self._term, self._planner, self._prepared = None, None, None
-        self._due.set()
+        self._worker.wake()
 
     def use_index(self) -> None:
         """Called for a new index or a new term."""
@@ -131,11 +137,11 @@ class Mover:
                 self._limits,
                 log_ms=lambda: self._store.log.store_timestamp_ms,
             )
-        self._due.set()
+        self._worker.wake()
 
     def wake(self) -> None:
         """More messages wait or are loaded, or the clock was set."""
-        self._due.set()
+        self._worker.wake()
 
     @property
     def term(self) -> TimerTerm | None:
@@ -161,26 +167,11 @@ class Mover:
         Raises:
             StoreFailed: the disk failed.
         """
-        trouble = ""
-        while True:
-            self._due.clear()
-            try:
-                wake_ms = await self._move_all()
-                trouble = ""
-            except StoreFailed:
-                raise
-            except AerobeeError as error:
-                if str(error) != trouble and self._term is not None:
-                    trouble = str(error)
-                    log_event(
-                        log,
-                        "delayed messages cannot be delivered now",
-                        level=logging.WARNING,
-                        reason=trouble,
-                    )
-                await asyncio.sleep(RETRY_S)
-                continue
-            await self._wait_until(wake_ms)
+        await self._worker.run()
+
+    async def _move(self) -> float:
+        await self._wait_until(await self._move_all())
+        return 0
 
     async def _wait_until(self, wake_ms: int | None) -> None:
         """Until it is this time, if one is given, the clock was set back, or something wakes it."""
@@ -193,12 +184,8 @@ class Mover:
                     return
                 before_ms = now_ms
                 left_s = min(LOOK_S, (wake_ms - now_ms) / 1_000)
-            try:
-                async with asyncio.timeout(left_s):
-                    await self._due.wait()
+            if await self._worker.rest(left_s):
                 return
-            except TimeoutError:
-                pass
 
     async def _move_all(self) -> int | None:
         """Returns when the next message is due, in Unix ms; None: wait until something is fed.
@@ -385,8 +372,12 @@ class Mover:
             self._act(term, intent, copies)
             if floor is not None:
                 term.raise_floor(floor.queue, floor.offset + 1)
-        self._due.set()
+        self._worker.wake()
         return list(intent.sources)
+
+
+def _tell(error: AerobeeError) -> None:
+    log_event(log, "delayed messages cannot be delivered now", level=logging.WARNING, reason=error)
 
 
 def _longest_delay_ms(found: Sequence[tuple[Source, bytes | None]]) -> int:

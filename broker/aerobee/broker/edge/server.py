@@ -61,8 +61,8 @@ from aerobee.rpc.peer_limits import PeerLimits
 from aerobee.rpc.serving import RpcServer
 from aerobee.rpc.tls import NodeTls
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.machine import connections_max
 from aerobee.runtime.metrics.rpc_latencies import SEND_MESSAGE, RpcLatencies
-from aerobee.runtime.open_files import connections_max
 from aerobee.store.engine.config import FlushMode
 from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, broker_pb2_grpc, common_pb2
 

@@ -34,10 +34,10 @@ from aerobee.runtime.errors import (
     NotMaster,
     NotWritable,
     ReplicaBehind,
-    StoreFailed,
 )
 from aerobee.runtime.log import log_event
 from aerobee.runtime.waiting import Turns, Waiters
+from aerobee.runtime.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -120,8 +120,13 @@ class Journal(Generic[Entry, Term]):
         """Where the log ended when the present stretch began."""
         self._saved_offset = state.next_offset
         self._following = Turns()
-        self._due = asyncio.Event()
-        self._is_retrying = False
+        self._worker = Worker(
+            self._do_what_is_due,
+            self._tell,
+            retry_s=self._next_retry_s,
+            retries_when_woken=True,  # on a request or change of role
+        )
+        self._retry_s = RETRY_S
         self._settled = Waiters()
         """Calls that wait for a master to be ready to answer."""
         journal_log.listen(self._on_advanced)
@@ -201,25 +206,7 @@ class Journal(Generic[Entry, Term]):
         Raises:
             StoreFailed: the disk failed.
         """
-        trouble, retry_s = "", RETRY_S
-        while True:
-            self._due.clear()
-            try:
-                await self._do_what_is_due()
-                trouble, retry_s = "", RETRY_S
-            except StoreFailed:
-                raise
-            except AerobeeError as error:
-                if str(error) != trouble:
-                    trouble = str(error)
-                    log_event(
-                        log, "journal", level=logging.WARNING, journal=self._name, trouble=trouble
-                    )
-                await self._retry_after(retry_s)
-                if self._writer is not None:
-                    retry_s = min(2 * retry_s, RETRY_MAX_S)
-            else:
-                await self._due.wait()
+        await self._worker.run()
 
     async def _do_what_is_due(self) -> None:
         """Raises AerobeeError: try again later."""
@@ -230,28 +217,28 @@ class Journal(Generic[Entry, Term]):
             self._begin_term(stretch)
         if self._writer is not None and self._term is not None:
             await self._images.write_if_due(self._writer, self._term)
+        self._retry_s = RETRY_S
 
-    async def _retry_after(self, seconds: float) -> None:
-        """Or earlier, on a request or change of role; growth of the log is no reason to retry."""
-        self._is_retrying = True
-        try:
-            async with asyncio.timeout(seconds):
-                await self._due.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self._is_retrying = False
+    def _next_retry_s(self) -> float:
+        retry_s = self._retry_s
+        if self._writer is not None:
+            self._retry_s = min(2 * retry_s, RETRY_MAX_S)
+        return retry_s
+
+    def _tell(self, error: AerobeeError) -> None:
+        log_event(log, "journal", level=logging.WARNING, journal=self._name, trouble=error)
 
     def _on_advanced(self) -> None:
-        """More of the log is confirmed, many times a second: wakes the task only if work is due."""
-        if self._is_retrying:
+        """More of the log is confirmed, many times a second: wakes the task only if work is due.
+        Growth of the log is no reason to retry."""
+        if self._worker.is_backing_off:
             return
         if self._writer is not None:
             is_due = self._images.is_due
         else:
             is_due = self._follower.has_more or self._keeper.stretch is not None
         if is_due:
-            self._due.set()
+            self._worker.wake()
 
     # ------------------------------------------------------------------------------ terms
 
@@ -262,7 +249,7 @@ class Journal(Generic[Entry, Term]):
             self._begin_stretch(stretch)
         # A run decides only once whether to believe its members.
         self._is_unclean |= term.is_unclean
-        self._due.set()
+        self._worker.wake()
 
     async def leave(self) -> None:
         """Write nothing more under this term, unless it is resumed."""
@@ -273,13 +260,13 @@ class Journal(Generic[Entry, Term]):
         """The term that was left continues after all."""
         if (stretch := self._keeper.resume()) is not None:
             self._begin_stretch(stretch)
-            self._due.set()
+            self._worker.wake()
 
     def end(self) -> None:
         """This replica is no longer master: what is not confirmed yet is never reported."""
         self._keeper.end()
         self._stop_writing()
-        self._due.set()
+        self._worker.wake()
 
     def _begin_stretch(self, stretch: Stretch[LedTerm]) -> None:
         self._begun_end = self._log.end
@@ -348,7 +335,7 @@ class Journal(Generic[Entry, Term]):
             async with asyncio.timeout(IMAGE_TIMEOUT_S) as scope:
                 while self._state.image_position < end:
                     attempt = self._images.ask(end)
-                    self._due.set()
+                    self._worker.wake()
                     await asyncio.shield(attempt)
         except TimeoutError:
             if not scope.expired():

@@ -9,7 +9,6 @@ topic's next life.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -21,6 +20,7 @@ from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
+from aerobee.runtime.worker import Worker
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.tables.config_tables import TopicTable
 from aerobee.store.format.record import Record
@@ -56,8 +56,9 @@ class TopicEnds:
         self._reads = reads
         self._clock = clock
         self._save = save
-        self._wake = asyncio.Event()
-        self._trouble = ""
+        self._worker = Worker(self._step, self._tell, retry_s=RETRY_S, retries_when_woken=True)
+        self._refused = ""
+        """The topic whose end could not be written."""
         # For each topic: the log must be on disk up to here before the applied end is final.
         self._applied: dict[str, int] = {}
 
@@ -69,20 +70,16 @@ class TopicEnds:
         """A topic may have been deleted, its end applied or written to disk, or the journal may be
         ready for it."""
         if self._topics.ending:
-            self._wake.set()
+            self._worker.wake()
 
     async def run(self) -> None:
         """Until cancelled. Raises StoreFailed."""
-        while True:
-            self._wake.clear()
-            is_refused = await self._step()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RETRY_S if is_refused else None):
-                    await self._wake.wait()
+        await self._worker.run()
 
-    async def _step(self) -> bool:
-        """Whether an end could not be written and must be retried."""
-        has_changed = is_refused = False
+    async def _step(self) -> None:
+        """Raises AerobeeError: an end could not be written; the others were."""
+        has_changed = False
+        refusal: AerobeeError | None = None
         for topic, deleted_at_ms in list(self._topics.ending.items()):
             try:
                 if await self._is_over(topic, deleted_at_ms):
@@ -93,20 +90,21 @@ class TopicEnds:
             except StoreFailed:
                 raise
             except AerobeeError as error:
-                is_refused = True
-                if str(error) != self._trouble:
-                    self._trouble = str(error)
-                    log_event(
-                        log,
-                        "messages of a deleted topic cannot be removed yet",
-                        level=logging.WARNING,
-                        topic=topic,
-                        reason=error,
-                    )
+                if refusal is None:
+                    self._refused, refusal = topic, error
         if has_changed:
-            self._trouble = ""
             await self._save()
-        return is_refused
+        if refusal is not None:
+            raise refusal
+
+    def _tell(self, error: AerobeeError) -> None:
+        log_event(
+            log,
+            "messages of a deleted topic cannot be removed yet",
+            level=logging.WARNING,
+            topic=self._refused,
+            reason=error,
+        )
 
     async def _is_over(self, topic: str, deleted_at_ms: int) -> bool:
         """Whether nothing is left of what was deleted then. Raises AerobeeError: not yet known."""

@@ -34,8 +34,9 @@ from aerobee.broker.retries.topics import make_retry_topic
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import AerobeeError, StoreFailed
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.log import log_event
+from aerobee.runtime.worker import Worker
 from aerobee.store.engine.errors import EntryMismatch
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.queues.queue_set import QueueName
@@ -100,7 +101,15 @@ class Revivals(Duty):
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._term: TermKeeper[MasterTerm] = TermKeeper()
-        self._due = asyncio.Event()
+        self._worker = Worker(
+            self._round,
+            _tell_trouble,
+            retry_s=RETRY_S,
+            retries_when_woken=True,
+            # A new master needs a moment to learn the groups' offsets: one failure is harmless.
+            tells_at=2,
+            matters=lambda: self._term.stretch is not None,
+        )
         self._reader = ConfirmedReader("revivals", parts.store, parts.roles, parts.reads)
         self._copied: dict[tuple[PollKey, int], tuple[QueueName, int]] = {}
         """Copied, and their checkpoints, which are not below the committed offset yet: what comes
@@ -109,55 +118,31 @@ class Revivals(Duty):
 
     def begin(self, term: MasterTerm) -> None:
         self._term.begin(term)
-        self._due.set()
+        self._worker.wake()
 
     async def leave(self) -> None:
         self._term.leave()
 
     def resume(self) -> None:
         if self._term.resume() is not None:
-            self._due.set()
+            self._worker.wake()
 
     def end(self) -> None:
         self._term.end()
 
     def _on_grown(self, names: Iterable[QueueName]) -> None:
         if any(topic.startswith(REVIVE_TOPIC_PREFIX) for topic, _ in names):
-            self._due.set()
+            self._worker.wake()
 
     async def run(self) -> None:
         """Until cancelled. Raises StoreFailed."""
-        trouble, is_told = "", False
-        while True:
-            self._due.clear()
-            wait_s: float | None = None
-            try:
-                if (stretch := self._term.stretch) is not None:
-                    wait_s = await self._round(stretch)
-                trouble, is_told = "", False
-            except StoreFailed:
-                raise
-            except AerobeeError as error:
-                # A new master needs a moment to learn the groups' offsets: one failure is harmless.
-                is_same = str(error) == trouble
-                if is_same and not is_told and self._term.stretch is not None:
-                    log_event(
-                        log,
-                        "messages that Apache's broker handed out wait",
-                        level=logging.WARNING,
-                        reason=trouble,
-                    )
-                trouble, is_told = str(error), is_same
-                wait_s = RETRY_S
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._due.wait()
-            except TimeoutError:
-                pass
+        await self._worker.run()
 
-    async def _round(self, stretch: Stretch[MasterTerm]) -> float | None:
+    async def _round(self) -> float | None:
         """Seconds until something is due; None: until the revive log grows. Raises AerobeeError:
         not possible now; NotMaster also if the stretch is over."""
+        if (stretch := self._term.stretch) is None:
+            return None
         self._parts.journal.writer()  # otherwise the result could not be recorded
         waits = [
             wait_s
@@ -270,12 +255,12 @@ class Revivals(Duty):
                 await self._parts.files.save_if_room(TOPICS_PATH)
             stretch.check()
             self._parts.guard.check_master()
-            writes.append_copies(topic, 0, [copy], ())
+            with writes.publishing:
+                writes.append_copies(topic, 0, [copy], ())
         except (BatchIllegal, RecordCorrupt, RecordIllegal) as error:
             what = "a message that Apache's broker handed out cannot be redelivered"
             _tell(what, poll.topic, offset, str(error))
             return False
-        writes.publish()
         return True
 
     def _retry_topic(self, poll: PollKey) -> str:
@@ -288,6 +273,15 @@ class Revivals(Duty):
 
 def _is_revive(topic: str) -> bool:
     return topic.startswith(REVIVE_TOPIC_PREFIX)
+
+
+def _tell_trouble(error: AerobeeError) -> None:
+    log_event(
+        log,
+        "messages that Apache's broker handed out wait",
+        level=logging.WARNING,
+        reason=error,
+    )
 
 
 def _tell(event: str, topic: str, offset: int, reason: str) -> None:

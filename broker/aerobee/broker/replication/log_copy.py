@@ -37,7 +37,7 @@ from aerobee.runtime.errors import (
     Unreachable,
 )
 from aerobee.runtime.log import log_event
-from aerobee.runtime.run_together import run_together
+from aerobee.runtime.task_groups import run_together
 from aerobee.store.engine.message_store import MessageStore
 
 log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from aerobee.broker.replication.stream_tasks import Silence, Wake
 from aerobee.broker.replication.table_source import TableSource
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, InvalidArgument, NotMaster
-from aerobee.runtime.run_together import run_together
+from aerobee.runtime.task_groups import run_together
 from aerobee.store.engine.message_store import MessageStore
 
 CONFIRMED_PAUSE_S = 0.005

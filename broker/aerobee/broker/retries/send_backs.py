@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple, Protocol
@@ -31,6 +32,7 @@ from aerobee.broker.timers.acts import Destination, Standing
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy, InvalidArgument, MessageNotFound, StoreFailed
 from aerobee.runtime.log import log_event
+from aerobee.runtime.worker import Worker
 from aerobee.store.engine.tables.consumer_offset_table import Tried
 from aerobee.store.format.batch import BatchIllegal
 from aerobee.store.format.dead_letter_fields import Death, GroupNameTooLong, origin_of
@@ -75,7 +77,8 @@ class Copying(Protocol):
         """Raises AerobeeError, BatchIllegal: nothing was stored."""
         ...
 
-    def publish(self) -> None: ...
+    @property
+    def publishing(self) -> AbstractContextManager[None]: ...
 
 
 WayOf = Callable[[int, Record], Way]
@@ -164,7 +167,9 @@ class SendBacks:
         self._check = check
         self._prepare = prepare
         self._on_dead = on_dead
-        self._due = asyncio.Event()
+        self._worker = Worker(
+            self.complete, _tell, retry_s=RETRY_S, matters=lambda: self._term() is not None
+        )
 
     # ------------------------------------------------------------------------------ sending back
 
@@ -405,7 +410,7 @@ class SendBacks:
             raise
         except AerobeeError as error:
             # They are owed and the intents stand: retried until it succeeds.
-            log_event(log, "copies of failed messages wait", level=logging.WARNING, reason=error)
+            _tell(error)
             self.wake()
         dead = [each for each in numbered if isinstance(each.entry.way, Death)]
         if dead:
@@ -417,12 +422,12 @@ class SendBacks:
         """Raises AerobeeError: some may be appended; the journal then knows which."""
         appended: list[int] = []
         try:
-            for destination, group in groupby(copies, lambda each: destination_of(each[0])):
-                members = list(group)
-                self._append_batch(destination, members)
-                appended += [entry.number for entry, _ in members]
+            with self._writes.publishing:
+                for destination, group in groupby(copies, lambda each: destination_of(each[0])):
+                    members = list(group)
+                    self._append_batch(destination, members)
+                    appended += [entry.number for entry, _ in members]
         finally:
-            self._writes.publish()
             if appended:
                 writer.note_copied(appended)
 
@@ -444,7 +449,7 @@ class SendBacks:
 
     def wake(self) -> None:
         """Called when a term has begun or copies are owed."""
-        self._due.set()
+        self._worker.wake()
 
     async def run(self) -> None:
         """Append owed copies, until cancelled.
@@ -452,23 +457,7 @@ class SendBacks:
         Raises:
             StoreFailed: the disk failed.
         """
-        trouble = ""
-        while True:
-            self._due.clear()
-            try:
-                await self.complete()
-                trouble = ""
-            except StoreFailed:
-                raise
-            except AerobeeError as error:
-                if str(error) != trouble and self._term() is not None:
-                    trouble = str(error)
-                    log_event(
-                        log, "copies of failed messages wait", level=logging.WARNING, reason=trouble
-                    )
-                await asyncio.sleep(RETRY_S)
-                continue
-            await self._due.wait()
+        await self._worker.run()
 
     async def complete(self) -> None:
         """Append what is owed now. Raises AerobeeError: not all could be."""
@@ -518,6 +507,10 @@ class SendBacks:
 
 class _Later(AerobeeError):
     """The original cannot be read now."""
+
+
+def _tell(error: AerobeeError) -> None:
+    log_event(log, "copies of failed messages wait", level=logging.WARNING, reason=error)
 
 
 def _log_death(entry: SentBack, copy: Record) -> None:

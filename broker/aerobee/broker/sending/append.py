@@ -1,11 +1,14 @@
 """The one way into the log, for clients' batches and for what the broker writes itself.
 
-    may this replica act? (guard) -> is there room, stamp, write (store) -> count
-    `publish`, once for everything that a turn appended: flush, replicate, let consumers see it
+    with appender.publishing:
+        appender.append(...)    may this replica act? (guard) -> is there room, stamp, write (store)
+        appender.append(...)    -> count
+    at its end, once for all of them: flush, replicate, let consumers see it
 
 Owns: what follows every append. Synchronous, on the loop.
 Invariants: nothing enters the log while this replica may not act as master; the first failure of
-the store, wherever it occurs, ends the broker; what was appended is published in the same turn.
+the store, wherever it occurs, ends the broker; what was appended is published in the same turn,
+because nothing is appended outside such a block, and none of them awaits anything.
 """
 
 from __future__ import annotations
@@ -35,6 +38,38 @@ class AppendableStore(Protocol):
     ) -> Appended: ...
 
 
+class Publishing:
+    """`with publishing`: what is appended inside is published at the end, also after an error; of
+    blocks inside each other, at the end of the outer one. Nothing is awaited inside."""
+
+    __slots__ = ("_on_appended", "_on_store_failed", "depth", "is_due")
+
+    def __init__(
+        self, on_appended: Callable[[], None], on_store_failed: Callable[[StoreFailed], None]
+    ) -> None:
+        self._on_appended = on_appended
+        self._on_store_failed = on_store_failed
+        self.depth = 0
+        """0: outside of all blocks."""
+        self.is_due = False
+        """Something was appended."""
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        """Pass what was appended on: to the disk, to the replicas, to consumers. Raises
+        StoreFailed: the broker ends."""
+        self.depth -= 1
+        if self.is_due and not self.depth:
+            self.is_due = False
+            try:
+                self._on_appended()
+            except StoreFailed as failure:
+                self._on_store_failed(failure)
+                raise
+
+
 class Appender:
     """Puts checked batches into the log."""
 
@@ -53,7 +88,7 @@ class Appender:
         self._store = store
         self._acknowledged = acknowledged
         self._counters = counters
-        self._on_appended = on_appended
+        self.publishing = Publishing(on_appended, on_store_failed)
         self._on_store_failed = on_store_failed
 
     def append(
@@ -65,7 +100,7 @@ class Appender:
         reserve: bool = False,
         ends_topic: str = "",
     ) -> Appended:
-        """Append all of the batch or nothing; the caller calls `publish` in the same turn.
+        """Append all of the batch or nothing, inside `with publishing`.
 
         `batches`: how many client batches it was made from; 0: the broker's own. `reserve`,
         `ends_topic`: see `MessageStore.append`.
@@ -75,6 +110,8 @@ class Appender:
             NotWritable, Busy, ShuttingDown, MessageTooLarge, IllegalName: nothing was stored.
             StoreFailed: the broker ends.
         """
+        publishing = self.publishing
+        assert publishing.depth, "what is appended outside of `with publishing` is never published"
         self._guard.check_may_act()
         try:
             appended = self._store.append(
@@ -83,6 +120,7 @@ class Appender:
         except StoreFailed as error:
             self._on_store_failed(error)
             raise
+        publishing.is_due = True
         # What the broker writes for itself is not a client's message. A waiting message is counted
         # under the topic where it waits, and again under the topic of its delivery: so the counts
         # match the log.
@@ -94,15 +132,3 @@ class Appender:
         if batches or not names.is_system_topic(batch.topic):
             self._acknowledged.stored(batch, appended)
         return appended
-
-    def publish(self) -> None:
-        """Pass what was appended on: to the disk, to the replicas, to consumers.
-
-        Raises:
-            StoreFailed: the broker ends.
-        """
-        try:
-            self._on_appended()
-        except StoreFailed as error:
-            self._on_store_failed(error)
-            raise

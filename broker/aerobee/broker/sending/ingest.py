@@ -201,15 +201,13 @@ class Ingest:
             self._guard.check_master()
         except AerobeeError as error:
             return self.refuse(batches, error)
-        if len(batches) == 1:
-            receipts = [self._accept_one(batches[0])]
-        else:
-            receipts = self._accept_many(batches)
         try:
-            self._appender.publish()
+            with self._appender.publishing:
+                if len(batches) == 1:
+                    return [self._accept_one(batches[0])]
+                return self._accept_many(batches)
         except StoreFailed as error:
             return self.refuse(batches, error)
-        return receipts
 
     def refuse(self, batches: Sequence[IncomingBatch], error: AerobeeError) -> list[Receipt]:
         """Refuse all of them because of `error`."""

@@ -41,6 +41,8 @@ class OwnWrites:
         tags: TagsCodes,
     ) -> None:
         self._appender = appender
+        self.publishing = appender.publishing
+        """`with publishing`: what is appended inside is published together, at its end."""
         self._clock = clock
         self._store_host = store_host
         self._limits = limits
@@ -60,10 +62,9 @@ class OwnWrites:
         properties: bytes = b"",
         reserve: bool = False,
         ends_topic: str = "",
-        is_last: bool = True,
     ) -> Appended:
-        """Append one record, `properties` encoded. If it `is_last` it is published at once;
-        otherwise the caller calls `publish` in the same turn.
+        """Append one record, `properties` encoded. It is published at once, or at the end of a
+        block `with publishing`.
 
         `reserve`: it may use the reserved space of a full disk; only for small records that are
         needed to free space. `ends_topic`: it marks the end of this topic, and gets the properties
@@ -93,12 +94,10 @@ class OwnWrites:
             )
         except BatchIllegal as error:
             raise MessageTooLarge(f"a record of topic {topic} is invalid: {error}") from error
-        appended = self._appender.append(
-            checked, queue_id=queue_id, reserve=reserve, ends_topic=ends_topic
-        )
-        if is_last:
-            self._appender.publish()
-        return appended
+        with self.publishing:
+            return self._appender.append(
+                checked, queue_id=queue_id, reserve=reserve, ends_topic=ends_topic
+            )
 
     def append_copies(
         self,
@@ -109,9 +108,8 @@ class OwnWrites:
         *,
         reserve: bool = False,
     ) -> Appended:
-        """Append all of these records or none, under these producers' numbers if given; the caller
-        calls `publish` in the same turn. They may be larger than what clients may send. `reserve`:
-        as in `append`.
+        """Append all of these records or none, under these producers' numbers if given; inside
+        `with publishing`. They may be larger than what clients may send. `reserve`: as in `append`.
 
         Raises:
             BatchIllegal: nothing was stored; one of them is damaged or cannot be stored.
@@ -128,7 +126,3 @@ class OwnWrites:
         if numbers:
             number_batch(batch, numbers)
         return self._appender.append(batch, queue_id=queue_id, reserve=reserve)
-
-    def publish(self) -> None:
-        """Publish what was appended. Raises StoreFailed."""
-        self._appender.publish()

@@ -21,8 +21,9 @@ from aerobee.broker.transactions.ends import Ends, ReadHalf
 from aerobee.broker.transactions.pending import PendingHalves
 from aerobee.broker.transactions.questions import Question
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import AerobeeError, MessageIllegal, MessageNotFound, StoreFailed
+from aerobee.runtime.errors import AerobeeError, MessageIllegal, MessageNotFound
 from aerobee.runtime.log import log_event
+from aerobee.runtime.worker import Worker
 from aerobee.store.format.delayed_records import HALF_TOPIC
 from aerobee.store.format.transaction_records import HalfMessage
 
@@ -94,7 +95,14 @@ class Checks:
         self._rules = rules
         self._read_half = read_half
         self._ask = ask
-        self._is_on = asyncio.Event()
+        self._worker = Worker(
+            self._scan_in_time,
+            _tell_trouble,
+            retry_s=self._rest_s,
+            matters=lambda: self._is_on,
+        )
+        self._is_on = False
+        self._begun_s = 0.0
         self._burst_checks = self._burst_bytes = 0
         self._without_producer: set[str] = set()
         """Topics without a producer, in this scan."""
@@ -105,32 +113,31 @@ class Checks:
 
     def begin(self) -> None:
         """The master's transactions are known."""
-        self._is_on.set()
+        self._is_on = True
+        self._worker.wake()
 
     def end(self) -> None:
         """Stop asking."""
-        self._is_on.clear()
+        self._is_on = False
         self.oldest_since_ms = None
 
     async def run(self) -> None:
         """Until cancelled. Raises StoreFailed."""
-        trouble = ""
-        while True:
-            await self._is_on.wait()
-            begun_s = self._clock.monotonic_s()
-            try:
-                await self.scan()
-                trouble = ""
-            except StoreFailed:
-                raise
-            except AerobeeError as error:
-                if self._is_on.is_set() and str(error) != trouble:
-                    trouble = str(error)
-                    log_event(
-                        log, "transactions are not checked", level=logging.WARNING, reason=trouble
-                    )
-            passed_s = self._clock.monotonic_s() - begun_s
-            await asyncio.sleep(max(BURST_S, self._rules.interval_ms / 1_000 - passed_s))
+        await self._worker.run()
+
+    async def _scan_in_time(self) -> float | None:
+        if not self._is_on:
+            return None
+        self._begun_s = self._clock.monotonic_s()
+        await self.scan()
+        # Whether or not another term begins meanwhile.
+        await asyncio.sleep(self._rest_s())
+        return 0
+
+    def _rest_s(self) -> float:
+        """Until the next scan."""
+        passed_s = self._clock.monotonic_s() - self._begun_s
+        return max(BURST_S, self._rules.interval_ms / 1_000 - passed_s)
 
     async def scan(self) -> None:
         """Check everything open now. Raises AerobeeError: the rest comes with the next scan."""
@@ -139,7 +146,7 @@ class Checks:
         for number, offset in enumerate(self._pending.all_offsets(), 1):
             if number % LOOKS_PER_TURN == 0:
                 await asyncio.sleep(0)
-            if not self._is_on.is_set():
+            if not self._is_on:
                 return
             half = self._pending.at(offset)
             if half is None:
@@ -199,3 +206,7 @@ class Checks:
             await asyncio.sleep(BURST_S)
         else:
             await asyncio.sleep(0)
+
+
+def _tell_trouble(error: AerobeeError) -> None:
+    log_event(log, "transactions are not checked", level=logging.WARNING, reason=error)

@@ -302,17 +302,14 @@ class Ends:
             tuple(offset for offset in offsets if offset != half.offset),
             is_aside,
         )
-        self._writes.append(TRANSACTION_JOURNAL_TOPIC, 0, intent.encode(), is_last=False)
-        try:
+        with self._writes.publishing:
+            self._writes.append(TRANSACTION_JOURNAL_TOPIC, 0, intent.encode())
             appended = self._append(half, moved)
-        except AerobeeError:
-            self._writes.publish()
-            raise
-        self.committed[name.topic] += 1
-        self.latency_s.observe(max(0, self._clock.now_ms() - half.born_ms) / 1_000)
-        # A reader that sees the message must find a broker that knows it is done.
-        self._ending[name] = _Ending(outcome, appended.end, is_aside)
-        self._owe(_Owed(name, offsets, outcome, is_aside))
+            self.committed[name.topic] += 1
+            self.latency_s.observe(max(0, self._clock.now_ms() - half.born_ms) / 1_000)
+            # A reader that sees the message must find a broker that knows it is done.
+            self._ending[name] = _Ending(outcome, appended.end, is_aside)
+            self._owe(_Owed(name, offsets, outcome, is_aside))
 
     def check(self, half: HalfMessage, data: bytes, ask: Callable[[Question], bool]) -> bool:
         """Ask its producers how an open transaction ends; its half message is stored again.
@@ -338,11 +335,12 @@ class Ends:
             return False
         name = name_of(half)
         offsets = self._pending.offsets(name)
-        appended = self._append(half, Moved(HALF_TOPIC, HALF_QUEUE, copy))
-        self.checked += 1
-        # An end that comes before the copy is followed must also name it.
-        self._known.stored(name.topic, name.transaction_id, half.content, appended)
-        self._owe(_Owed(name, offsets, Outcome.CHECKED))
+        with self._writes.publishing:
+            appended = self._append(half, Moved(HALF_TOPIC, HALF_QUEUE, copy))
+            self.checked += 1
+            # An end that comes before the copy is followed must also name it.
+            self._known.stored(name.topic, name.transaction_id, half.content, appended)
+            self._owe(_Owed(name, offsets, Outcome.CHECKED))
         return True
 
     def put_aside(self, half: HalfMessage, data: bytes) -> bool:
@@ -361,9 +359,10 @@ class Ends:
         except (RecordCorrupt, RecordIllegal) as error:
             raise _undeliverable(half, str(error)) from None
         name = name_of(half)
-        appended = self._append(half, Moved(ASIDE_TOPIC, HALF_QUEUE, copy))
-        self._ending[name] = _Ending(Outcome.SET_ASIDE, appended.end)
-        self._owe(_Owed(name, self._pending.offsets(name), Outcome.SET_ASIDE))
+        with self._writes.publishing:
+            appended = self._append(half, Moved(ASIDE_TOPIC, HALF_QUEUE, copy))
+            self._ending[name] = _Ending(Outcome.SET_ASIDE, appended.end)
+            self._owe(_Owed(name, self._pending.offsets(name), Outcome.SET_ASIDE))
         return True
 
     def _is_open(self, half: HalfMessage) -> bool:
@@ -374,7 +373,7 @@ class Ends:
         return self._pending.of(name)[-1:] == [half]
 
     def _append(self, half: HalfMessage, moved: Moved) -> Appended:
-        """The caller calls `_owe` in the same turn."""
+        """The caller calls `_owe` before it publishes."""
         try:
             return self._writes.append_copies(moved.topic, moved.queue_id, [moved.record], ())
         except BatchIllegal as error:
@@ -412,25 +411,24 @@ class Ends:
         raise _undeliverable(half, f"it is not the record at {half.position}")
 
     def _owe(self, owed: _Owed) -> None:
-        """Write the op message at once if possible, and publish what was appended."""
+        """Write the op message at once if possible."""
         self._owed = owed
         try:
-            self.pay(is_last=False)
+            self.pay()
         except StoreFailed:
             raise
         except AerobeeError as error:
             # What is stored identifies it; the op message follows when the log takes it.
             log_event(log, "an op message waits to be written", level=logging.WARNING, reason=error)
             self._on_owing()
-        self._writes.publish()
 
-    def pay(self, *, is_last: bool = True) -> None:
-        """Write the op message that could not be written with its message. Unless it `is_last`, the
-        caller publishes it. Raises AerobeeError: it is still not possible."""
+    def pay(self) -> None:
+        """Write the op message that could not be written with its message. Raises AerobeeError: it
+        is still not possible."""
         owed = self._owed
         if owed is None:
             return
-        end = self._append_op(owed.offsets, owed.outcome, is_aside=owed.is_aside, is_last=is_last)
+        end = self._append_op(owed.offsets, owed.outcome, is_aside=owed.is_aside)
         self._owed = None
         if owed.outcome is not Outcome.CHECKED:
             self._ending[owed.name] = _Ending(owed.outcome, end, owed.is_aside)
@@ -465,9 +463,7 @@ class Ends:
             self._append_op(self._aside.offsets(name), Outcome.CHECKED, is_aside=True)
         return bool(leftovers)
 
-    def _append_op(
-        self, offsets: Sequence[int], outcome: Outcome, *, is_aside: bool, is_last: bool = True
-    ) -> int:
+    def _append_op(self, offsets: Sequence[int], outcome: Outcome, *, is_aside: bool) -> int:
         # Even on a full disk: it is small, and what is done can be removed.
         return self._writes.append(
             ASIDE_TOPIC if is_aside else OP_TOPIC,
@@ -475,7 +471,6 @@ class Ends:
             op_body(offsets),
             properties=op_properties(outcome),
             reserve=True,
-            is_last=is_last,
         ).end
 
 

@@ -48,6 +48,7 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, MessageNotFound, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.families import AnyFamily
+from aerobee.runtime.worker import Worker
 from aerobee.store.engine.config import StoreConfig
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.tables.config_tables import TopicTable
@@ -100,7 +101,13 @@ class Transactions(Feature):
         self._parts = parts
         self._term: TermKeeper[MasterTerm] = TermKeeper()
         self._begun_end = 0
-        self._due = asyncio.Event()
+        self._worker = Worker(
+            self._do_what_is_due,
+            _tell,
+            retry_s=RETRY_S,
+            retries_when_woken=True,
+            matters=lambda: self._term.stretch is not None,
+        )
         store, durability = parts.store, parts.durability
         self.turns = parts.reads.loop_turns
         self.pending, self.aside = parts.halves.pending, parts.halves.aside
@@ -122,7 +129,7 @@ class Transactions(Feature):
             parts.lookup,
             parts.clock,
             read_half=self._read_half,
-            on_owing=self._due.set,
+            on_owing=self._worker.wake,
         )
         self.checks = Checks(
             self.ends,
@@ -159,7 +166,7 @@ class Transactions(Feature):
     def begin(self, term: MasterTerm) -> None:
         if self._term.begin(term) is not None:
             self._begun_end = self._parts.store.appended_end
-        self._due.set()
+        self._worker.wake()
 
     async def leave(self) -> None:
         stretch = self._term.stretch
@@ -182,13 +189,13 @@ class Transactions(Feature):
     def resume(self) -> None:
         if self._term.resume() is not None:
             self._begun_end = self._parts.store.appended_end
-            self._due.set()
+            self._worker.wake()
 
     def end(self) -> None:
         self._term.end()
         self.checks.end()
         self.ends.end_term()
-        self._due.set()
+        self._worker.wake()
 
     # ------------------------------------------------------------------------------ running
 
@@ -202,33 +209,13 @@ class Transactions(Feature):
         """Until cancelled. Raises StoreFailed."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.follower.run(), name="transactions-follower")
-            tasks.create_task(self._lead(), name="transactions-master")
+            tasks.create_task(self._worker.run(), name="transactions-master")
             tasks.create_task(self.checks.run(), name="transactions-checks")
 
-    async def _lead(self) -> None:
-        trouble = ""
-        while True:
-            self._due.clear()
-            wait_s: float | None = None
-            try:
-                if (stretch := self._term.stretch) is not None:
-                    wait_s = await self._do_what_is_due(stretch)
-                trouble = ""
-            except StoreFailed:
-                raise
-            except AerobeeError as error:
-                if str(error) != trouble and self._term.stretch is not None:
-                    trouble = str(error)
-                    log_event(log, "transactions wait", level=logging.WARNING, reason=trouble)
-                wait_s = RETRY_S
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._due.wait()
-            except TimeoutError:
-                pass
-
-    async def _do_what_is_due(self, stretch: Stretch[MasterTerm]) -> float | None:
+    async def _do_what_is_due(self) -> float | None:
         """Returns the seconds until something is due. Raises AerobeeError."""
+        if (stretch := self._term.stretch) is None:
+            return None
         if not self.ends.is_ready:
             if not self._knows_everything():
                 return None
@@ -272,12 +259,12 @@ class Transactions(Feature):
         self.ends.followed()
         self.listing.followed()
         if self._term.stretch is not None and not self.ends.is_ready:
-            self._due.set()
+            self._worker.wake()
 
     def _on_confirmed(self) -> None:
         self.follower.on_confirmed()
         if self._term.stretch is not None and not self.ends.is_ready:
-            self._due.set()
+            self._worker.wake()
 
     # ------------------------------------------------------------------------------ asking
 
@@ -323,6 +310,10 @@ class Transactions(Feature):
 
     async def _record(self, topic: str, queue_id: int, offset: int) -> bytes | None:
         return await self._parts.queues.record(topic, queue_id, offset)
+
+
+def _tell(error: AerobeeError) -> None:
+    log_event(log, "transactions wait", level=logging.WARNING, reason=error)
 
 
 def _rules(config: BrokerConfig) -> CheckRules:

@@ -14,8 +14,9 @@ from typing import Final
 from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
 from aerobee.broker.sending.halves import HALF_QUEUE
 from aerobee.broker.transactions.pending import PendingHalves
-from aerobee.runtime.errors import AerobeeError, StoreFailed
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.log import log_event
+from aerobee.runtime.worker import Worker
 from aerobee.store.engine.errors import EntryMismatch
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.queues.queue_set import QueueName
@@ -59,8 +60,7 @@ class TransactionFollower:
         self._reader = reader
         self._store = store
         self._on_followed = on_followed
-        self._due = asyncio.Event()
-        self._due.set()
+        self._worker = Worker(self._follow, _tell_trouble, retry_s=RETRY_S)
 
     @property
     def has_all(self) -> bool:
@@ -75,12 +75,12 @@ class TransactionFollower:
     def on_grown(self, names: Iterable[QueueName]) -> None:
         """Queues of the store have received messages."""
         if not {HALVES, OPS, ASIDES}.isdisjoint(names):
-            self._due.set()
+            self._worker.wake()
 
     def on_confirmed(self) -> None:
         """More of the log is confirmed."""
         if not self.has_all:
-            self._due.set()
+            self._worker.wake()
 
     def look_at_begin(self) -> None:
         """The log may have lost waiting messages through an operator's command."""
@@ -91,28 +91,13 @@ class TransactionFollower:
 
     async def run(self) -> None:
         """Until cancelled. Raises StoreFailed."""
-        trouble = ""
-        while True:
-            self._due.clear()
-            try:
-                while await self._step():
-                    self._on_followed()
-                    await asyncio.sleep(0)  # let others run
-                trouble = ""
-            except StoreFailed:
-                raise
-            except AerobeeError as error:
-                if str(error) != trouble:
-                    trouble = str(error)
-                    log_event(
-                        log,
-                        "transactions cannot be followed",
-                        level=logging.WARNING,
-                        trouble=trouble,
-                    )
-                await asyncio.sleep(RETRY_S)
-                continue
-            await self._due.wait()
+        await self._worker.run()
+
+    async def _follow(self) -> None:
+        """All that is confirmed. Raises AerobeeError."""
+        while await self._step():
+            self._on_followed()
+            await asyncio.sleep(0)  # let others run
 
     async def _step(self) -> bool:
         """Feed a part of what is new; False if there is nothing. Raises AerobeeError."""
@@ -163,6 +148,10 @@ class TransactionFollower:
                 damage = str(error)
         _tell("a record of transactions is damaged", offset, damage)
         return ConfirmedRecords([], offset + 1, False)
+
+
+def _tell_trouble(error: AerobeeError) -> None:
+    log_event(log, "transactions cannot be followed", level=logging.WARNING, trouble=error)
 
 
 def _tell(event: str, offset: int, reason: str) -> None:

@@ -15,7 +15,7 @@ from aerobee.cli.options import json_option, settings_option
 from aerobee.cli.output import counted, print_json, remark, say
 from aerobee.runtime.config_check import Checked, Finding, check_config, unknown_keys
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.usable_memory import usable_memory
+from aerobee.runtime.machine import usable_memory
 
 
 @click.group()

@@ -33,7 +33,7 @@ from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rpc.serving import MethodTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, InvalidArgument, ShuttingDown
-from aerobee.runtime.exception_groups import first_leaf
+from aerobee.runtime.task_groups import first_leaf
 from aerobee.store.engine.queue_reads import QueueRead
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 

@@ -20,7 +20,7 @@ from aerobee.domain.names import check_group_name
 from aerobee.rocketmq_api.services.rings import is_concerned
 from aerobee.rpc.outside import require_inside
 from aerobee.runtime.errors import AerobeeError, InvalidArgument, ShuttingDown
-from aerobee.runtime.exception_groups import first_leaf
+from aerobee.runtime.task_groups import first_leaf
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -1,21 +1,69 @@
-"""How much memory this process may use: its cgroup's limit, or else the machine's memory.
-
-Both versions of cgroups count, and so do the groups above this process's own: the lowest limit
-applies. A container that sees only its own part of the tree finds its limit at the root.
-"""
+"""What the machine lets this process have: memory, files and connections; and which boot it is."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Final
 
-_V1_CONTROLLER = "memory"
+from aerobee.runtime.errors import InvalidArgument
+
+BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
+CONNECTIONS_MIN: Final = 64
+"""With fewer, a service is useless."""
+_UNLIMITED: Final = 1 << 20
+_V1_CONTROLLER: Final = "memory"
+
+
+def boot_id(path: Path = BOOT_ID_PATH) -> str:
+    """Random for each boot of the kernel; empty if the kernel does not provide it. A process that
+    finds another boot id than the one it recorded knows that anything that was only in the page
+    cache may be gone."""
+    try:
+        return path.read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def raise_limit() -> None:
+    """Raise the limit of open files as far as allowed; shells often start with less."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # a limit of the platform: it stays as it is
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def connections_max(own_files: int) -> int:
+    """How many clients may be connected in addition to `own_files` files of the service itself.
+    Both share one budget, and clients can use up only the rest: a store that cannot open a file has
+    to stop.
+
+    Raises:
+        InvalidArgument: the limit leaves no room for clients.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = _UNLIMITED if soft == resource.RLIM_INFINITY else soft
+    needed = own_files + CONNECTIONS_MIN
+    if limit < needed:
+        raise InvalidArgument(
+            f"this process may open {limit} files and connections and needs at least {needed}: "
+            "raise the limit of file descriptors (`ulimit -n`, LimitNOFILE of a systemd unit)"
+        )
+    return limit - own_files
 
 
 @dataclass(frozen=True, slots=True)
 class UsableMemory:
+    """How much memory this process may use: its cgroup's limit, or else the machine's memory.
+
+    Both versions of cgroups count, and so do the groups above this process's own: the lowest limit
+    applies. A container that sees only its own part of the tree finds its limit at the root.
+    """
+
     bytes: int
     source: str
     """Where the limit comes from: `the machine`, or the file that contains it."""

@@ -1,4 +1,4 @@
-"""Tasks that live and end together, such as those of one stream."""
+"""Tasks that live and end together, such as those of one stream, and what their groups raise."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from aerobee.runtime.errors import AerobeeError, Unreachable
 
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 
 
 async def run_together(main: Coroutine[Any, Any, T], **others: Coroutine[Any, Any, None]) -> T:
@@ -53,3 +54,21 @@ def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return min(
         flat, key=lambda error: isinstance(error, AerobeeError) + isinstance(error, Unreachable)
     )
+
+
+def first_leaf(group: BaseExceptionGroup[E]) -> E:
+    """The first exception that is not itself a group: in a task group's, the one that came
+    first."""
+    error: E | BaseExceptionGroup[E] = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def sole_cause(error: Exception) -> Exception:
+    """What a group consists of if all of it has the same type, else the group itself; `error` if it
+    is not a group."""
+    if not isinstance(error, ExceptionGroup):
+        return error
+    inner = [sole_cause(one) for one in error.exceptions]
+    return inner[0] if len({type(one) for one in inner}) == 1 else error
