@@ -94,8 +94,8 @@ CLIENTS: Final = (
         old="        except StoreFailed as error:\n"
         "            self._on_store_failed(error)\n"
         "            raise\n"
-        "        # What",
-        new="        except StoreFailed:\n            raise\n        # What",
+        "        publishing.is_due",
+        new="        except StoreFailed:\n            raise\n        publishing.is_due",
         tests=("tests/broker/sending/test_own_writes.py::test_a_failed_store_ends_the_broker",),
     ),
     Mutant(
