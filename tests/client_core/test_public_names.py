@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, assert_type
@@ -29,7 +30,10 @@ def test_what_type_checkers_see_is_what_programs_get(package: Any) -> None:
         for alias in node.names
     }
     assert seen.pop("errors") in ("aerobee", "aerobee.runtime")
-    assert seen == package._MODULE_OF
+    assert set(package.__all__) == {*seen, "errors"}
+    for name, module in seen.items():
+        assert module is not None
+        assert getattr(package, name) is getattr(import_module(module), name)
     for name in [*seen, "errors"]:
         assert getattr(package, name) is not None
         assert name in dir(package)

@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
 from aerobee import BlockingPullConsumer, PullConsumer
+from aerobee.client_core.loop_thread import LoopThread
 from tests.support.own_topic import OwnTopic
 from tests.support.waiting import PATIENCE_S
 
@@ -168,15 +170,15 @@ async def test_what_an_interrupted_poll_had_taken_comes_with_the_next(
 
     def script() -> list[bytes]:
         with blocking_consumer_of(own) as consumer:
-            call = consumer._thread.call
+            call = LoopThread.call
 
-            def interrupted(ask: Callable[..., object]) -> object:
-                answer: object = call(ask)  # type: ignore[arg-type]
+            def interrupted(thread: LoopThread[Any], ask: Callable[..., Any]) -> object:
+                answer: object = call(thread, ask)
                 if isinstance(answer, list) and answer and next(interrupts, False):
                     raise KeyboardInterrupt
                 return answer
 
-            monkeypatch.setattr(consumer._thread, "call", interrupted)
+            monkeypatch.setattr(LoopThread, "call", interrupted)
 
             def poll() -> Sequence[bytes]:
                 if not as_batches:

@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 
-from tests.mutants.mutant import Mutant, what_is_stale
+from tests.mutants.mutant import Mutant, Tree, what_is_stale
 
 _RUN_SECONDS_MAX = 300
 _TEST_SECONDS_MAX = 60
@@ -57,7 +57,7 @@ def copy_of(root: Path) -> Iterator[Path]:
 @contextmanager
 def mutated(tree: Path, mutant: Mutant) -> Iterator[None]:
     """The tree with the error in it. Raises ValueError if it cannot be put there."""
-    file = tree / mutant.file
+    file = Tree(tree).file_of(mutant)
     text = file.read_text()
     try:
         _write(file, mutant.applied_to(text))
@@ -112,7 +112,7 @@ def _environment(tree: Path) -> dict[str, str]:
 
 def try_mutant(mutant: Mutant, tree: Path, *options: str) -> Outcome:
     """Whether its tests catch it. An entry that does not fit the tree is BROKEN."""
-    stale = what_is_stale(mutant, tree)
+    stale = what_is_stale(mutant, Tree(tree))
     if stale:
         return Outcome(Verdict.BROKEN, 0.0, stale[0])
     with mutated(tree, mutant):
@@ -146,8 +146,9 @@ def run_all(
 
 def _pass_without(mutants: Sequence[Mutant], tree: Path, jobs: int, options: Sequence[str]) -> bool:
     """Whether all tests of the mutants that fit the tree pass in it as it is."""
+    files = Tree(tree)
     tests = sorted(
-        {test for mutant in mutants if not what_is_stale(mutant, tree) for test in mutant.tests}
+        {test for mutant in mutants if not what_is_stale(mutant, files) for test in mutant.tests}
     )
     if not tests:
         return True
@@ -173,5 +174,5 @@ def _tell(mutants: Sequence[Mutant], outcomes: Iterable[Outcome]) -> int:
             uncaught.append(mutant)
     print(f"{len(mutants) - len(uncaught)} of {len(mutants)} mutants caught")
     for mutant in uncaught:
-        print(f"  {mutant.name} in {mutant.file}: {mutant.breaks}")
+        print(f"  {mutant.name} at {mutant.at}: {mutant.breaks}")
     return 1 if uncaught else 0

@@ -6,17 +6,15 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 
-_OFFSETS = "broker/aerobee/broker/offsets"
-_GROUPS = "broker/aerobee/broker/groups"
-
 GROUPS: Final = (
     # ------------------------------------------------------------------------------ offsets
     Mutant(
         name="commit-counts-unconfirmed",
         breaks="a commit is acknowledged that the next master does not know",
-        file="broker/aerobee/broker/journal/writer.py",
-        old="self._log.when_confirmed(end, lambda reached: self._on_confirmed(batch, end, reached)",
-        new="self._loop.call_soon(self._on_confirmed, batch, end, True",
+        at="writer.py::JournalWriter._write",
+        old="self._log.when_confirmed(end, lambda reached: "
+        "self._on_confirmed(batch, end, reached))",
+        new="self._loop.call_soon(self._on_confirmed, batch, end, True)",
         tests=(
             "tests/broker/journal/test_offset_journal.py"
             "::test_a_commit_counts_when_its_record_is_confirmed_and_not_before",
@@ -25,7 +23,7 @@ GROUPS: Final = (
     Mutant(
         name="commit-forgotten-after-a-refusal",
         breaks="after a full disk a commit moves an offset back that is still on its way",
-        file="broker/aerobee/broker/journal/writer.py",
+        at="writer.py::JournalWriter._drop",
         old="self._term.dropped(self.waiting())",
         new="self._term.dropped(())",
         tests=(
@@ -35,9 +33,9 @@ GROUPS: Final = (
     Mutant(
         name="commit-moves-back",
         breaks="a group reads again what another member of it has finished",
-        file=f"{_OFFSETS}/merge.py",
-        old="return Standing(max(offset, standing.offset),",
-        new="return Standing(offset,",
+        at="merge.py::merge",
+        old="max(offset, standing.offset)",
+        new="offset",
         tests=(
             "tests/broker/offsets/test_offset_merge.py::test_without_a_reset_no_offset_moves_back",
         ),
@@ -45,7 +43,7 @@ GROUPS: Final = (
     Mutant(
         name="reset-fences-nobody",
         breaks="the member that had the queue undoes a reset with its next commit",
-        file=f"{_OFFSETS}/merge.py",
+        at="merge.py::merge",
         old="fence = lease_epoch + 1 if",
         new="fence = lease_epoch if",
         tests=(
@@ -56,9 +54,9 @@ GROUPS: Final = (
     Mutant(
         name="reset-before-the-disk",
         breaks="a reset that was acknowledged is undone by a power failure",
-        file=f"{_OFFSETS}/consumer_offsets.py",
-        old="Change(ChangeKind.RESET, offset, granted), is_durable=True)",
-        new="Change(ChangeKind.RESET, offset, granted), is_durable=False)",
+        at="consumer_offsets.py::ConsumerOffsets.reset",
+        old="is_durable=True",
+        new="is_durable=False",
         tests=(
             "tests/broker/offsets/test_offsets.py"
             "::test_the_first_commit_and_a_reset_are_on_disk_before_they_are_acknowledged",
@@ -67,9 +65,9 @@ GROUPS: Final = (
     Mutant(
         name="first-commit-before-the-disk",
         breaks="after a power failure a group begins somewhere else than it did",
-        file=f"{_OFFSETS}/consumer_offsets.py",
-        old="client_id, is_durable=standing is None)",
-        new="client_id, is_durable=False)",
+        at="consumer_offsets.py::ConsumerOffsets.commit",
+        old="is_durable=standing is None",
+        new="is_durable=False",
         tests=(
             "tests/broker/offsets/test_offsets.py"
             "::test_the_first_commit_and_a_reset_are_on_disk_before_they_are_acknowledged",
@@ -79,9 +77,9 @@ GROUPS: Final = (
     Mutant(
         name="commit-under-any-earlier-lease",
         breaks="a member that lost its queue commits for the one that has it now",
-        file=f"{_GROUPS}/queue_leases.py",
-        old="return held is not None and held.epoch == epoch",
-        new="return held is not None and held.epoch >= epoch",
+        at="queue_leases.py::QueueLeases.is_current",
+        old="held is not None and held.epoch == epoch",
+        new="held is not None and held.epoch >= epoch",
         tests=(
             "tests/broker/groups/test_membership.py"
             "::test_a_queue_passes_to_the_next_member_with_the_last_committed_offset",
@@ -90,9 +88,9 @@ GROUPS: Final = (
     Mutant(
         name="anybody-lifts-a-block",
         breaks="two members work on one queue after a reset",
-        file=f"{_GROUPS}/queue_leases.py",
-        old="if block is None or block[0] != client_id:",
-        new="if block is None:",
+        at="queue_leases.py::QueueLeases._lift_block",
+        old="block is None or block[0] != client_id",
+        new="block is None",
         tests=(
             "tests/broker/groups/test_queue_leases.py"
             "::test_nobody_elses_asking_or_giving_back_shows_that_the_former_holder_has_heard",
@@ -101,7 +99,7 @@ GROUPS: Final = (
     Mutant(
         name="block-ends-with-the-last-heartbeat",
         breaks="a queue is given away while its former holder may still work on it",
-        file=f"{_GROUPS}/ownership.py",
+        at="ownership.py::Ownership.revoke",
         old="self.leases.revoke(key, member.deadline_s)",
         new="self.leases.revoke(key, member.last_heartbeat_s)",
         tests=(
@@ -112,9 +110,9 @@ GROUPS: Final = (
     Mutant(
         name="lease-beside-pop",
         breaks="a member and POP work on one queue",
-        file=f"{_GROUPS}/ownership.py",
-        old="if self._is_popped(key):\n            self._on",
-        new="if False:\n            self._on",
+        at="ownership.py::Ownership.acquire",
+        old="self._is_popped(key)",
+        new="False",
         tests=(
             "tests/broker/groups/test_ownership.py::test_a_member_gets_no_lease_on_a_queue_that_pop_has",
         ),
@@ -122,7 +120,7 @@ GROUPS: Final = (
     Mutant(
         name="clean-end-forgets-former-holders",
         breaks="a restart gives a queue away while its former holder may still work on it",
-        file=f"{_GROUPS}/queue_leases.py",
+        at="queue_leases.py::QueueLeases.unsure_until_s",
         old="block_ends_s = [until_s for _, until_s in self._blocks.values()]",
         new="block_ends_s = list[float]()",
         tests=(
@@ -133,9 +131,9 @@ GROUPS: Final = (
     Mutant(
         name="planned-end-forgets-the-grace",
         breaks="after a hand-over a queue is given away while its former holder may still work",
-        file=f"{_GROUPS}/queue_leases.py",
-        old="            block_ends_s.append(self._grace_end_s)",
-        new="            pass",
+        at="queue_leases.py::QueueLeases.unsure_until_s",
+        old="block_ends_s.append(self._grace_end_s)",
+        new="pass",
         tests=(
             "tests/broker/groups/test_run_record.py"
             "::test_a_planned_end_within_the_grace_leaves_the_rest_of_it_to_the_next_run",
@@ -144,9 +142,9 @@ GROUPS: Final = (
     Mutant(
         name="longer-session-not-recorded",
         breaks="after a crash queues are given away before a member with a long session stops",
-        file=f"{_GROUPS}/current_run.py",
-        old="if self._is_recorded and timeout_ms <= self._record.session_timeout_max_ms:",
-        new="if self._is_recorded:",
+        at="current_run.py::CurrentRun.promise_session",
+        old="self._is_recorded and timeout_ms <= self._record.session_timeout_max_ms",
+        new="self._is_recorded",
         tests=(
             "tests/broker/groups/test_run_record.py"
             "::test_a_longer_session_is_on_disk_before_it_is_granted",
@@ -155,9 +153,9 @@ GROUPS: Final = (
     Mutant(
         name="clean-end-not-in-the-journal",
         breaks="after a handover all members of a group wait for a whole session",
-        file=f"{_GROUPS}/current_run.py",
-        old="if self._is_recorded or not self._was_clean:",
-        new="if False:",
+        at="current_run.py::CurrentRun.record_end",
+        old="self._is_recorded or not self._was_clean",
+        new="False",
         tests=(
             "tests/broker/journal/test_offset_journal_leases.py"
             "::test_after_a_clean_end_the_next_master_takes_members_and_leases_over",
@@ -167,7 +165,7 @@ GROUPS: Final = (
     Mutant(
         name="revived-by-apache-comes-again",
         breaks="what Apache's broker had revived comes once more after a change of owner",
-        file="broker/aerobee/broker/popping/revivals.py",
+        at="revivals.py::Revivals._settle",
         old="begin = 0 if known is None else known + 1",
         new="begin = 0 if known is None else known",
         tests=(
@@ -178,7 +176,7 @@ GROUPS: Final = (
     Mutant(
         name="left-round-goes-on",
         breaks="a master that hands over redelivers on in a term that it has left",
-        file="broker/aerobee/broker/replication/term_keeper.py",
+        at="term_keeper.py::TermKeeper._break",
         old="stretch.is_over = True",
         new="pass",
         tests=(
@@ -192,9 +190,9 @@ GROUPS: Final = (
         name="record-applied-twice",
         breaks="a hand-over fails, or a state goes back, because a record was read while it was "
         "confirmed",
-        file="broker/aerobee/broker/journal/journal.py",
-        old="return self._term is None and await self._follower.step()",
-        new="return await self._follower.step()",
+        at="journal.py::Journal._follow",
+        old="self._term is None and await self._follower.step()",
+        new="await self._follower.step()",
         tests=(
             "tests/broker/journal/test_journal_terms.py"
             "::test_any_order_of_terms_and_records_loses_nothing_of_a_journal",
@@ -203,9 +201,9 @@ GROUPS: Final = (
     Mutant(
         name="copies-forgotten",
         breaks="a message that Apache's broker handed out comes again while an older one waits",
-        file="broker/aerobee/broker/popping/revivals.py",
-        old="if place[0] != queue or place[1] >= done",
-        new="if False",
+        at="revivals.py::Revivals._settle",
+        old="place[0] != queue or place[1] >= done",
+        new="False",
         tests=(
             "tests/broker/replication/test_left_terms.py"
             "::test_a_break_in_a_hand_over_loses_and_repeats_no_message_that_apache_handed_out",
@@ -215,9 +213,9 @@ GROUPS: Final = (
     Mutant(
         name="changed-table-believed",
         breaks="a group begins again because something else took it out of the table of offsets",
-        file="broker/aerobee/broker/offsets/opening.py",
-        old="if not offsets.is_as_written:",
-        new="if False:",
+        at="opening.py::open_offsets",
+        old="not offsets.is_as_written",
+        new="False",
         tests=(
             "tests/broker/offsets/test_doubted_offsets.py"
             "::test_what_a_table_lacks_is_taken_from_the_journal",
@@ -226,8 +224,8 @@ GROUPS: Final = (
     Mutant(
         name="fences-of-a-changed-table",
         breaks="an offset that was lowered in the table stays so although the journal has more",
-        file="store/aerobee/store/engine/tables/consumer_offset_table.py",
-        old="        self._epochs.clear()\n",
+        at="consumer_offset_table.py::ConsumerOffsetTable.doubt",
+        old="self._epochs.clear()",
         new="",
         tests=(
             "tests/broker/offsets/test_doubted_offsets.py"
@@ -237,9 +235,9 @@ GROUPS: Final = (
     Mutant(
         name="settings-deleted-again",
         breaks="reading the journal again deletes the settings of a group that was made again",
-        file="broker/aerobee/broker/offsets/state.py",
-        old="if entry.group is not None and entry.topic is None and self._doubted is None:",
-        new="if entry.group is not None and entry.topic is None:",
+        at="state.py::OffsetJournalState.apply",
+        old="entry.group is not None and entry.topic is None and self._doubted is None",
+        new="entry.group is not None and entry.topic is None",
         tests=(
             "tests/broker/offsets/test_doubted_offsets.py"
             "::test_reading_the_journal_again_deletes_no_settings_of_a_group_that_was_made_again",
@@ -249,9 +247,9 @@ GROUPS: Final = (
     Mutant(
         name="rings-missed-while-looking",
         breaks="a poll waits on at another node, although a message came while it looked",
-        file="broker/aerobee/broker/popping/bells.py",
-        old="            self._was_missed = True\n            return False",
-        new="            return False",
+        at="bells.py::FarWaiter.ring",
+        old="self._was_missed = True\nreturn False",
+        new="return False",
         tests=(
             "tests/broker/popping/test_bells.py"
             "::test_another_node_is_told_once_until_it_has_looked_and_again_if_more_has_come",
@@ -260,9 +258,9 @@ GROUPS: Final = (
     Mutant(
         name="takes-of-gone-clients-kept",
         breaks="what a client that has gone did not get from another broker is lost for a while",
-        file="rocketmq_api/aerobee/rocketmq_api/services/receives.py",
-        old="                self._give_back(asked, far.name, handles)",
-        new="                pass",
+        at="receives.py::Receives._take",
+        old="self._give_back(asked, far.name, handles)",
+        new="pass",
         tests=(
             "tests/testing/test_virtual_rings.py"
             "::test_a_client_that_goes_while_it_is_answered_gives_back_what_is_of_another_broker",
@@ -271,9 +269,9 @@ GROUPS: Final = (
     Mutant(
         name="wishes-not-repeated",
         breaks="a poll hears of the first message at another broker, and of no other",
-        file="rocketmq_api/aerobee/rocketmq_api/services/rings.py",
-        old="            self.line.say(self, Kind.RING)\n\n    def refused",
-        new="            pass\n\n    def refused",
+        at="rings.py::Far.gave",
+        old="self.line.say(self, Kind.RING)",
+        new="pass",
         tests=(
             "tests/testing/test_virtual_rings.py"
             "::test_a_poll_gets_what_comes_to_any_broker_at_once",

@@ -6,17 +6,14 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 
-_REPLICATION = "broker/aerobee/broker/replication"
-_ELECTION = "nameserver/aerobee/nameserver/election.py"
-
 REPLICATION: Final = (
     # ----------------------------------------------------------------------------- registered
     Mutant(
         name="ends-at-a-registration-of-yesterday",
         breaks="healthy brokers end themselves after etcd was restored from a snapshot",
-        file="broker/aerobee/broker/cluster/registration.py",
-        old="            if now_s - self._duplicate_since_s >= self._duplicate_wait_s():\n",
-        new="            if self._registered_once:\n",
+        at="registration.py::Registration._note_failure",
+        old="now_s - self._duplicate_since_s >= self._duplicate_wait_s()",
+        new="self._registered_once",
         tests=(
             "tests/broker/cluster/test_registration.py"
             "::test_a_registered_broker_outlasts_a_registration_that_a_restored_etcd_brings_back",
@@ -26,7 +23,7 @@ REPLICATION: Final = (
     Mutant(
         name="own-end-before-the-disk",
         breaks="under synchronous flush a message is acknowledged before it is on the disk",
-        file="broker/aerobee/broker/sending/durability.py",
+        at="durability.py::Durability.advance",
         old="own_end = store.flushed_end if self._is_sync_flush else store.appended_end",
         new="own_end = store.appended_end",
         tests=(
@@ -37,23 +34,23 @@ REPLICATION: Final = (
     Mutant(
         name="confirmed-by-the-fastest",
         breaks="a message is acknowledged that only one replica in sync has",
-        file=f"{_REPLICATION}/master_term.py",
-        old="end = min(end, progress.acknowledged_end",
-        new="end = max(end, progress.acknowledged_end",
+        at="master_term.py::MasterTerm.confirm",
+        old="min(end, progress.acknowledged_end if progress and known else 0)",
+        new="max(end, progress.acknowledged_end if progress and known else 0)",
         tests=("tests/broker/replication/test_replication_decisions.py::TestTerm",),
     ),
     Mutant(
         name="confirmed-without-the-absent",
         breaks="a message is acknowledged that an absent replica lacks, and may lead without",
-        file=f"{_REPLICATION}/master_term.py",
-        old="if progress and known else 0)",
-        new="if progress and known else end)",
+        at="master_term.py::MasterTerm.confirm",
+        old="if progress and known else 0",
+        new="if progress and known else end",
         tests=("tests/broker/replication/test_replication_decisions.py::TestTerm",),
     ),
     Mutant(
         name="slave-acknowledges-before-its-disk",
         breaks="with synchronous flush a power failure of all replicas loses what was acknowledged",
-        file=f"{_REPLICATION}/log_copy.py",
+        at="log_copy.py::LogCopy._acknowledge",
         old="stored_end = flushed_end if self._limits.flush_is_sync else store.appended_end",
         new="stored_end = store.appended_end",
         tests=(
@@ -64,10 +61,9 @@ REPLICATION: Final = (
     Mutant(
         name="slave-wakes-no-reader",
         breaks="a consumer that waits at a slave gets a message only when its wait is over",
-        file="store/aerobee/store/engine/dispatcher.py",
-        old="self._queues.append(queue, entries, len(ends), int(ends[-1]))\n"
-        "            grown[queue.topic, queue.queue_id] = None\n",
-        new="self._queues.append(queue, entries, len(ends), int(ends[-1]))\n",
+        at="dispatcher.py::Dispatcher._dispatch_chunk",
+        old="grown[queue.topic, queue.queue_id] = None",
+        new="",
         tests=(
             "tests/store/engine/test_replicated_appends.py"
             "::test_readers_at_a_slave_hear_which_queues_grew_once_it_is_confirmed",
@@ -76,9 +72,9 @@ REPLICATION: Final = (
     Mutant(
         name="growth-told-to-nobody",
         breaks="a consumer that waits gets a message only when its wait is over",
-        file="store/aerobee/store/engine/dispatcher.py",
-        old="                told(grown)\n",
-        new="                told({})\n",
+        at="dispatcher.py::Dispatcher.dispatch",
+        old="told(grown)",
+        new="told({})",
         tests=(
             "tests/broker/reading/test_slave_reads.py"
             "::test_a_reader_that_waits_at_a_slave_gets_what_its_master_confirms_at_once",
@@ -88,9 +84,9 @@ REPLICATION: Final = (
     Mutant(
         name="in-sync-without-the-history",
         breaks="a replica counts as in sync that shares no epoch with its master yet",
-        file=f"{_REPLICATION}/master_term.py",
-        old="if has_confirmed and is_recent and progress.has_history:",
-        new="if has_confirmed and is_recent:",
+        at="master_term.py::MasterTerm._wanted",
+        old="has_confirmed and is_recent and progress.has_history",
+        new="has_confirmed and is_recent",
         tests=(
             "tests/broker/replication/test_replication_decisions.py"
             "::test_a_newcomer_is_in_sync_only_once_it_has_stored_the_masters_history",
@@ -99,9 +95,9 @@ REPLICATION: Final = (
     Mutant(
         name="in-sync-without-the-confirmed",
         breaks="a replica may lead that lacks messages which were acknowledged before it joined",
-        file=f"{_REPLICATION}/master_term.py",
-        old="if has_confirmed and is_recent and progress.has_history:",
-        new="if is_recent and progress.has_history:",
+        at="master_term.py::MasterTerm._wanted",
+        old="has_confirmed and is_recent and progress.has_history",
+        new="is_recent and progress.has_history",
         tests=(
             "tests/broker/replication/test_replication_decisions.py"
             "::test_a_newcomer_is_in_sync_only_once_it_has_all_that_is_confirmed",
@@ -110,7 +106,7 @@ REPLICATION: Final = (
     Mutant(
         name="in-sync-as-long-as-connected",
         breaks="a replica that hangs keeps every send from being acknowledged for as long",
-        file=f"{_REPLICATION}/master_term.py",
+        at="master_term.py::MasterTerm._wanted",
         old="is_recent = now_s - self.caught_up_s(name) <= self.policy.in_sync_lag_s",
         new="is_recent = name.broker_id in self._progress or (\n"
         "                now_s - self.caught_up_s(name) <= self.policy.in_sync_lag_s\n"
@@ -124,9 +120,9 @@ REPLICATION: Final = (
     Mutant(
         name="joins-under-an-earlier-epoch",
         breaks="a replica copies a new master's log as if it were its earlier one's",
-        file=f"{_REPLICATION}/roles.py",
-        old="        if epoch < term.epoch:\n",
-        new="        if epoch < 0:\n",
+        at="roles.py::Roles.check_joining",
+        old="epoch < term.epoch",
+        new="epoch < 0",
         tests=(
             "tests/broker/replication/test_roles_manager.py"
             "::test_a_replica_that_is_still_under_an_earlier_epoch_does_not_join",
@@ -135,9 +131,9 @@ REPLICATION: Final = (
     Mutant(
         name="logs-equal-too-far",
         breaks="a replica keeps messages that its master never had",
-        file=f"{_REPLICATION}/epoch_history.py",
-        old="return min(history.part_end(index, log_end), other.part_end(match, other_end))",
-        new="return history.part_end(index, log_end)",
+        at="epoch_history.py::common_end",
+        old="min(history.part_end(index, log_end), other.part_end(match, other_end))",
+        new="history.part_end(index, log_end)",
         tests=(
             "tests/broker/replication/test_replication_decisions.py"
             "::test_two_logs_are_equal_up_to_their_common_end",
@@ -147,9 +143,9 @@ REPLICATION: Final = (
     Mutant(
         name="lease-from-the-newest-heartbeat",
         breaks="a master that is cut off acts on while another one is elected",
-        file=f"{_REPLICATION}/master_lease.py",
-        old="self.end_s = max(self.end_s, self._sent[0][1]",
-        new="self.end_s = max(self.end_s, self._sent[-1][1]",
+        at="master_lease.py::MasterLease.renewed",
+        old="self._sent[0][1]",
+        new="self._sent[-1][1]",
         tests=(
             "tests/broker/replication/test_roles_mastership.py"
             "::test_a_renewal_says_nothing_of_heartbeats_that_were_sent_after_it",
@@ -158,11 +154,11 @@ REPLICATION: Final = (
     Mutant(
         name="leads-before-its-epoch-is-on-disk",
         breaks="after a crash messages of an epoch are in the log, and the epoch is not",
-        file=f"{_REPLICATION}/role_manager.py",
-        old="    await folder.save_history(history)\n    roles.history = history\n",
-        new="    roles.history = history\n"
-        "    saving = asyncio.ensure_future(folder.save_history(history))\n"
-        "    saving.add_done_callback(lambda done: done.cancelled() or done.exception())\n",
+        at="role_manager.py::adopt_history",
+        old="await folder.save_history(history)\nroles.history = history",
+        new="roles.history = history\n"
+        "saving = asyncio.ensure_future(folder.save_history(history))\n"
+        "saving.add_done_callback(lambda done: done.cancelled() or done.exception())",
         tests=(
             "tests/broker/replication/test_roles_manager.py"
             "::test_a_promotion_has_its_epoch_on_disk_before_anything_is_done_under_it",
@@ -172,7 +168,7 @@ REPLICATION: Final = (
     Mutant(
         name="election-below-the-logs-epochs",
         breaks="two masters have the same epoch after the record of a replica set was lost",
-        file=_ELECTION,
+        at="election.py::elect",
         old="epoch = max(replica_set.epoch, max(record.log_epoch for record in live.values())) + 1",
         new="epoch = replica_set.epoch + 1",
         tests=(
@@ -183,9 +179,9 @@ REPLICATION: Final = (
     Mutant(
         name="election-of-a-short-log",
         breaks="a replica is elected that lacks what was confirmed, and nothing says so",
-        file=_ELECTION,
-        old="for record in _intact(replica_set, live) if record.log_end >= confirmed_end]",
-        new="for record in _intact(replica_set, live)]",
+        at="election.py::_choose",
+        old="if record.log_end >= confirmed_end",
+        new="",
         tests=(
             "tests/nameserver/test_election_rules.py"
             "::test_nobody_is_elected_cleanly_whose_log_ends_before_what_was_confirmed",
@@ -194,9 +190,9 @@ REPLICATION: Final = (
     Mutant(
         name="election-although-the-master-came-back",
         breaks="a master that has just registered again is deposed, and its senders fail",
-        file=_ELECTION,
-        old="        expects[key] = 0 if former is None else former.revision\n",
-        new="        expects.setdefault(key, -1)\n        del expects[key]\n",
+        at="election.py::elect",
+        old="expects[key] = 0 if former is None else former.revision",
+        new="expects.setdefault(key, -1)\ndel expects[key]",
         tests=(
             "tests/nameserver/test_election_races.py"
             "::test_a_master_that_registers_again_before_the_election_stays_master",
@@ -205,9 +201,10 @@ REPLICATION: Final = (
     Mutant(
         name="set-changed-under-an-old-epoch",
         breaks="a deposed master takes out of the set who has everything",
-        file=_ELECTION,
-        old="replica_set.master_instance, replica_set.epoch) != (*master, epoch):",
-        new="replica_set.master_instance) != master:",
+        at="election.py::alter_in_sync_set",
+        old="(replica_set.master_id, replica_set.master_instance, "
+        "replica_set.epoch) != (*master, epoch)",
+        new="(replica_set.master_id, replica_set.master_instance) != master",
         tests=(
             "tests/nameserver/test_election_races.py"
             "::test_only_the_master_of_the_epoch_changes_the_set",

@@ -13,7 +13,7 @@ RETRIES: Final = (
     Mutant(
         name="resent-letters-go-to-everybody",
         breaks="groups that had nothing to do with a dead letter get its message twice",
-        file="client_core/aerobee/client_core/dead_letters.py",
+        at="client_core/dead_letters.py::DeadLetters.resend",
         old="topic if topic or to_all_groups else retry_topic(group)",
         new="topic",
         tests=(
@@ -23,9 +23,9 @@ RETRIES: Final = (
     Mutant(
         name="letters-resent-where-nobody-reads",
         breaks="a resent letter of an ordered group is lost",
-        file="broker/aerobee/broker/retries/dead_letters.py",
-        old="if is_to_group and not self._reads_retries(group):",
-        new="if is_to_group and not group:",
+        at="retries/dead_letters.py::DeadLetters.resend",
+        old="is_to_group and not self._reads_retries(group)",
+        new="is_to_group and not group",
         tests=(
             "tests/cli/test_dead_letters.py"
             "::test_letters_of_an_ordered_group_go_to_all_groups_or_stay",
@@ -34,9 +34,9 @@ RETRIES: Final = (
     Mutant(
         name="copies-not-looked-for",
         breaks="after a fail-over a failed message comes again twice",
-        file="broker/aerobee/broker/retries/copies.py",
-        old="return None if found is None else found.stored_count > 0",
-        new="return None if found is None else False",
+        at="copies.py::is_stored",
+        old="None if found is None else found.stored_count > 0",
+        new="None if found is None else False",
         tests=(
             f"{_SIMULATED}::test_what_is_told_stays_true_and_everything_else_comes_once"
             "[send_backs]",
@@ -45,7 +45,7 @@ RETRIES: Final = (
     Mutant(
         name="copies-not-owed",
         breaks="a failed message whose copy was not written before a crash never comes again",
-        file="broker/aerobee/broker/offsets/writer.py",
+        at="writer.py::OffsetWriter.__init__",
         old="self._owed = {entry.number: entry for entry in state.open_copies}",
         new="self._owed: dict[int, SentBack] = {}",
         tests=(
@@ -56,9 +56,9 @@ RETRIES: Final = (
     Mutant(
         name="attempt-not-journalled",
         breaks="after a fail-over a message that was sent back comes with fewer attempts again",
-        file="broker/aerobee/broker/offsets/state.py",
-        old="if not entry.is_repeated:",
-        new="if False:",
+        at="state.py::OffsetJournalState._finish_out_of_turn",
+        old="not entry.is_repeated",
+        new="False",
         tests=(
             f"{_SIMULATED}::test_what_is_told_stays_true_and_everything_else_comes_once"
             "[send_backs]",
@@ -67,7 +67,7 @@ RETRIES: Final = (
     Mutant(
         name="repeated-send-back-not-durable",
         breaks="a power cut loses a message that was sent back twice",
-        file="broker/aerobee/broker/retries/send_backs.py",
+        at="send_backs.py::SendBacks._is_finished",
         old="answer.done = writer.make_durable()",
         new="answer.done = None",
         tests=(
@@ -78,7 +78,7 @@ RETRIES: Final = (
     Mutant(
         name="reset-keeps-what-is-finished",
         breaks="whoever resets a group to see messages again does not get all of them",
-        file="broker/aerobee/broker/offsets/state.py",
+        at="state.py::OffsetJournalState._change",
         old="if entry.change.kind is ChangeKind.RESET:",
         new="if False:",
         tests=(
@@ -89,9 +89,9 @@ RETRIES: Final = (
     Mutant(
         name="image-finishes-again",
         breaks="after a reset a slave that becomes master leaves messages out",
-        file="broker/aerobee/broker/offsets/writer.py",
-        old="if ranges is None or self._is_taking_back(key):",
-        new="if ranges is None:",
+        at="writer.py::OffsetWriter._image_out_of_turn",
+        old="ranges is None or self._is_taking_back(key)",
+        new="ranges is None",
         tests=(
             f"{_TESTS}/test_sent_back_in_the_journal.py"
             "::test_an_image_does_not_finish_again_what_a_reset_has_taken_back",
@@ -100,9 +100,9 @@ RETRIES: Final = (
     Mutant(
         name="default-limit-in-order",
         breaks="in an outage of minutes ordered messages become dead letters",
-        file="broker/aerobee/broker/retries/policy.py",
-        old="return self.retries_max if self.is_limit_set and self.retries_max >= 0 else None",
-        new="return self.limit",
+        at="policy.py::RetryPolicy.limit_in_order",
+        old="self.retries_max if self.is_limit_set and self.retries_max >= 0 else None",
+        new="self.limit",
         tests=(
             f"{_TESTS}/test_trying_in_order.py"
             "::test_an_outage_of_any_length_ends_in_no_dead_letter_unless_somebody_set_a_limit",

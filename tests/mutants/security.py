@@ -11,10 +11,9 @@ SECURITY: Final = (
     Mutant(
         name="leaving-searches-for-the-waiter",
         breaks="a stranger's hundred thousand waiting calls freeze a node when they end",
-        file="runtime/aerobee/runtime/waiting.py",
-        old="            self._waiting.pop(waiter, None)\n\n    def wake",
-        new="            self._waiting = dict.fromkeys({*self._waiting} - {waiter})\n\n"
-        "    def wake",
+        at="waiting.py::Waiters.wait",
+        old="self._waiting.pop(waiter, None)",
+        new="self._waiting = dict.fromkeys({*self._waiting} - {waiter})",
         tests=(
             "tests/runtime/test_waiting.py"
             "::test_leaving_costs_the_same_among_a_hundred_thousand_that_wait_for",
@@ -23,9 +22,9 @@ SECURITY: Final = (
     Mutant(
         name="watches-without-limit",
         breaks="anybody fills a node with watches of its health",
-        file="rpc/aerobee/rpc/serving_health.py",
-        old="        if own >= WATCHES_PER_CONNECTION_MAX or",
-        new="        if",
+        at="serving_health.py::ServingHealth._watching",
+        old="own >= WATCHES_PER_CONNECTION_MAX or",
+        new="",
         tests=(
             "tests/rpc/test_serving_health.py"
             "::test_a_connection_has_a_few_watches_and_always_its_check",
@@ -34,18 +33,18 @@ SECURITY: Final = (
     Mutant(
         name="messages-inflate-while-they-wait",
         breaks="three megabytes of a stranger hold gigabytes of a node",
-        file="rpc/aerobee/rpc/core/inbox.py",
-        old="        messages.append(Packed(message) if flag else message)\n",
-        new="        messages.append(self.plain(Packed(message)) if flag else message)\n",
+        at="inbox.py::Inbox._add",
+        old="messages.append(Packed(message) if flag else message)",
+        new="messages.append(self.plain(Packed(message)) if flag else message)",
         tests=("tests/rpc/core/test_memory.py::test_compressed_messages_wait_as_they_came",),
     ),
     Mutant(
         name="methods-own-limit-after-inflating",
         breaks="a small method's request inflates to the limit of the largest",
-        file="rpc/aerobee/rpc/core/server_call.py",
-        old="            inbox.decompressed_bytes_max = min(inbox.decompressed_bytes_max, "
-        "method.plain_bytes_max)\n",
-        new="            pass\n",
+        at="server_call.py::ServerCall._open_inbox",
+        old="inbox.decompressed_bytes_max = min(inbox.decompressed_bytes_max, "
+        "method.plain_bytes_max)",
+        new="pass",
         tests=(
             "tests/rpc/core/test_memory.py"
             "::test_a_methods_own_limit_holds_before_its_request_is_inflated",
@@ -54,9 +53,9 @@ SECURITY: Final = (
     Mutant(
         name="numbers-of-any-length",
         breaks="a stranger's header makes a node write a traceback, hundreds of times a second",
-        file="rpc/aerobee/rpc/core/hpack.py",
-        old=" or len(value) > _CONTENT_LENGTH_DIGITS_MAX\n",
-        new="\n",
+        at="hpack.py::_contradicts",
+        old="or len(value) > _CONTENT_LENGTH_DIGITS_MAX",
+        new="",
         tests=(
             "tests/rpc/core/test_heads.py"
             "::test_a_content_length_beyond_any_length_fails_its_stream",
@@ -65,9 +64,9 @@ SECURITY: Final = (
     Mutant(
         name="parsers-errors-escape",
         breaks="what the parser of a peer's bytes raises is a traceback in the log",
-        file="rpc/aerobee/rpc/core/connection.py",
-        old="        except Exception as error:\n            # The event loop",
-        new="        except ZeroDivisionError as error:\n            # The event loop",
+        at="connection.py::Connection.data_received",
+        old="except Exception as error:",
+        new="except ZeroDivisionError as error:",
         tests=(
             "tests/rpc/core/test_heads.py"
             "::test_whatever_a_parser_raises_ends_the_connection_with_one_line",
@@ -76,9 +75,9 @@ SECURITY: Final = (
     Mutant(
         name="handshakes-without-limit",
         breaks="half-open handshakes of a stranger take a node's memory",
-        file="rpc/aerobee/rpc/core/server.py",
-        old="        if len(self._handshaking) >= self._handshakes_max:\n",
-        new="        if len(self._handshaking) >= self._connections_max:\n",
+        at="server.py::Server.expect",
+        old="len(self._handshaking) >= self._handshakes_max",
+        new="len(self._handshaking) >= self._connections_max",
         tests=(
             "tests/rpc/core/test_tls.py"
             "::test_half_open_handshakes_have_an_eighth_of_the_memory_and_the_oldest_makes_room",
@@ -87,32 +86,32 @@ SECURITY: Final = (
     Mutant(
         name="memory-beyond-the-limit",
         breaks="strangers fill a container's memory until the kernel ends the node",
-        file="rpc/aerobee/rpc/memory_budget.py",
-        old="            self.bytes_of[part.name] = min(int(left * part.share), part.bytes_max)\n",
-        new="            self.bytes_of[part.name] = part.bytes_max\n",
+        at="memory_budget.py::MemoryBudget.__init__",
+        old="min(int(left * part.share), part.bytes_max)",
+        new="part.bytes_max",
         tests=("tests/rpc/test_memory_budget.py::test_all_parts_together_are_less_than_the_limit",),
     ),
     # ------------------------------------------------------------------------------ access
     Mutant(
         name="operators-act-as-brokers",
         breaks="a command with the cluster secret deposes a master, or acknowledges for a slave",
-        file="access/aerobee/access/rights.py",
-        old="    if who is Who.BROKERS and role != BROKER:\n",
-        new='    if who is Who.BROKERS and role not in (BROKER, "operator"):\n',
-        tests=("tests/access/test_doors.py::test_nodes_doors_are_shut_for",),
+        at="rights.py::check_who",
+        old="who is Who.BROKERS and role != BROKER",
+        new='who is Who.BROKERS and role not in (BROKER, "operator")',
+        tests=("tests/access/test_gate.py::test_no_user_is_a_node_and_no_node_another",),
     ),
     Mutant(
         name="users-hear-rings",
         breaks="a user learns when messages of others' groups come",
-        file="access/aerobee/access/rights.py",
-        old="    if who is Who.NODES and role not in (BROKER, NAMESERVER):\n",
-        new='    if who is Who.NODES and role not in (BROKER, NAMESERVER, OPERATOR, ""):\n',
+        at="rights.py::check_who",
+        old="who is Who.NODES and role not in (BROKER, NAMESERVER)",
+        new='who is Who.NODES and role not in (BROKER, NAMESERVER, OPERATOR, "")',
         tests=("tests/access/test_doors.py::test_nodes_doors_are_shut_for",),
     ),
     Mutant(
         name="sealed-secrets-of-anybody",
         breaks="who writes to etcd gives a user's secret to another",
-        file="access/aerobee/access/sealing.py",
+        at="sealing.py::unseal",
         old="decrypt(nonce, closed, name.encode())",
         new='decrypt(nonce, closed, b"")',
         tests=("tests/access/test_signatures.py::test_sealed_secrets_open_for_their_user_only",),
@@ -120,9 +119,9 @@ SECURITY: Final = (
     Mutant(
         name="proofs-of-nodes-again",
         breaks="who sees a node's proof on the way uses it once more",
-        file="access/aerobee/access/nodes.py",
-        old="        if -ahead >= _WINDOW or self.seen >> -ahead & 1:\n",
-        new="        if -ahead >= _WINDOW:\n",
+        at="nodes.py::_Process.take",
+        old="-ahead >= _WINDOW or self.seen >> -ahead & 1",
+        new="-ahead >= _WINDOW",
         tests=(
             "tests/access/test_gate.py"
             "::test_a_nodes_proof_counts_once_for_its_method_and_for_a_while",
@@ -131,17 +130,17 @@ SECURITY: Final = (
     Mutant(
         name="brokers-speak-for-others",
         breaks="one broker registers, replicates and alters the in-sync set as another",
-        file="access/aerobee/access/rights.py",
-        old="        if said is not None and said != self._caller.node:\n",
-        new="        if said is not None and self._caller.node is None:\n",
+        at="rights.py::Rights._check_speaker",
+        old="said is not None and said != self._caller.node",
+        new="said is not None and self._caller.node is None",
         tests=("tests/access/test_node_identity.py::test_no_broker_speaks_for_another",),
     ),
     Mutant(
         name="any-certificate-is-a-nodes",
         breaks="who has the secret and one node's certificate is every other node, and an operator",
-        file="access/aerobee/access/node_certificates.py",
-        old="        if needed not in uris:\n",
-        new="        if not uris:\n",
+        at="node_certificates.py::NodeCertificates.check",
+        old="needed not in uris",
+        new="not uris",
         tests=(
             "tests/access/test_node_identity.py"
             "::test_a_certificate_must_name_the_node_that_proves_itself",
@@ -150,9 +149,9 @@ SECURITY: Final = (
     Mutant(
         name="withdrawn-authorities-stay",
         breaks="streams of those whose authority was taken out of the file go on for ever",
-        file="rpc/aerobee/rpc/core/tls.py",
-        old="        return tls is not None and authority_of(tls) in self._withdrawn\n",
-        new="        return tls is not None and authority_of(tls) is None\n",
+        at="tls.py::FollowedTls.distrusts",
+        old="tls is not None and authority_of(tls) in self._withdrawn",
+        new="tls is not None and authority_of(tls) is None",
         tests=(
             "tests/rpc/core/test_tls.py"
             "::test_a_server_ends_calls_of_those_it_trusts_no_more_and_no_others",
@@ -161,9 +160,9 @@ SECURITY: Final = (
     Mutant(
         name="client-ids-of-anybody",
         breaks="a user without rights reads, keeps and releases messages by another's client id",
-        file="rocketmq_api/aerobee/rocketmq_api/clients/table.py",
-        old='    return f"{user}/{client_id}" if user else client_id\n',
-        new="    return client_id\n",
+        at="table.py::client_key",
+        old='f"{user}/{client_id}" if user else client_id',
+        new="client_id",
         tests=(
             "tests/broker/edge/test_client_identity.py"
             "::test_a_question_never_reaches_another_user_with_the_producers_client_id",
@@ -172,7 +171,7 @@ SECURITY: Final = (
     Mutant(
         name="users-stay-at-the-first-node",
         breaks="the same as before, for calls that a node passes on",
-        file="rocketmq_api/aerobee/rocketmq_api/services/caller.py",
+        at="caller.py::Caller.passed_on",
         old="((FORWARDED_USER_KEY, self.user),) if self.user else ()",
         new="()",
         tests=(
@@ -183,9 +182,9 @@ SECURITY: Final = (
     Mutant(
         name="users-are-who-they-say",
         breaks="a user speaks for another by saying that its call was passed on",
-        file="access/aerobee/access/running.py",
-        old='    return rights.user_name or str(metadata.get(FORWARDED_USER_KEY, ""))\n',
-        new='    return str(metadata.get(FORWARDED_USER_KEY, "")) or rights.user_name\n',
+        at="running.py::user_of_call",
+        old='rights.user_name or str(metadata.get(FORWARDED_USER_KEY, ""))',
+        new='str(metadata.get(FORWARDED_USER_KEY, "")) or rights.user_name',
         tests=(
             "tests/broker/edge/test_client_identity.py"
             "::test_a_user_that_says_it_is_passed_on_for_another_is_itself",
@@ -194,9 +193,9 @@ SECURITY: Final = (
     Mutant(
         name="questions-to-former-senders",
         breaks="who may no longer send to a topic is still told its messages",
-        file="rocketmq_api/aerobee/rocketmq_api/clients/producers.py",
-        old="            if not self._streams[client].may_send(topic):\n",
-        new="            if not self._streams[client].may_send:\n",
+        at="producers.py::ProducerTable.ask",
+        old="may_send(topic)",
+        new="may_send",
         tests=(
             "tests/rocketmq_api/test_producers.py"
             "::test_a_stream_whose_user_may_not_send_to_the_topic_now_is_never_asked",
@@ -207,9 +206,9 @@ SECURITY: Final = (
     Mutant(
         name="invented-clients-push-out-others",
         breaks="a user without rights has every consumer's messages redelivered",
-        file="rocketmq_api/aerobee/rocketmq_api/clients/table.py",
-        old="            self._forget(next(iter(most)))\n",
-        new="            self._forget(next(iter(self._clients)))\n",
+        at="table.py::ClientTable._make_room",
+        old="self._forget(next(iter(most)))",
+        new="self._forget(next(iter(self._clients)))",
         tests=(
             "tests/rocketmq_api/test_client_table.py"
             "::test_a_user_that_invents_clients_only_pushes_out_its_own",
@@ -218,9 +217,9 @@ SECURITY: Final = (
     Mutant(
         name="lists-show-denied-topics",
         breaks="a user finds what a policy denies it in lists of everything",
-        file="access/aerobee/access/running.py",
-        old="            is_seen = found[name] = not rights.hides(need_of(name))\n",
-        new="            is_seen = found[name] = True\n",
+        at="running.py::sight.sees",
+        old="is_seen = found[name] = not rights.hides(need_of(name))",
+        new="is_seen = found[name] = True",
         tests=(
             "tests/access/test_denied_topics.py"
             "::test_no_method_shows_a_denied_topic_that_was_not_named",
@@ -229,8 +228,8 @@ SECURITY: Final = (
     Mutant(
         name="positions-show-denied-topics",
         breaks="a user reads by its position what a policy denies it",
-        file="broker/aerobee/broker/edge/own/admin_service.py",
-        old="        require_seen(self._needs.record(Record(record)))\n",
+        at="admin_service.py::AdminService.GetMessage",
+        old="require_seen(self._needs.record(Record(record)))",
         new="",
         tests=(
             "tests/access/test_denied_topics.py::test_no_position_of_the_log_shows_a_denied_topic",
@@ -239,9 +238,9 @@ SECURITY: Final = (
     Mutant(
         name="waiting-messages-of-denied-topics",
         breaks="a user reads in the broker's own queues what a policy denies it",
-        file="access/aerobee/access/rules.py",
-        old="                hiding = self._hiding(source) if need.shows_all_topics else None\n",
-        new="                hiding = None\n",
+        at="rules.py::UserRules.decide",
+        old="hiding = self._hiding(source) if need.shows_all_topics else None",
+        new="hiding = None",
         tests=(
             "tests/access/test_denied_topics.py"
             "::test_queues_of_the_broker_itself_are_closed_to_whom_a_topic_is_denied",
@@ -251,8 +250,8 @@ SECURITY: Final = (
     Mutant(
         name="etcd-asks-for-no-certificate",
         breaks="every user of the machine writes to the etcd of `up --tls`",
-        file="cli/aerobee/cli/local_cluster/programs.py",
-        old='        "--client-cert-auth",\n',
+        at="programs.py::_etcd_tls",
+        old='"--client-cert-auth",',
         new="",
         tests=(
             "tests/cli/test_up_tls.py"
@@ -262,9 +261,9 @@ SECURITY: Final = (
     Mutant(
         name="emptied-audit-logs-pass",
         breaks="who empties the audit log leaves one that is intact",
-        file="runtime/aerobee/runtime/audit_log/verification.py",
-        old='                yield RawLine(path, 0, b"", is_ended=True)\n',
-        new="                pass\n",
+        at="verification.py::raw_lines",
+        old='yield RawLine(path, 0, b"", is_ended=True)',
+        new="pass",
         tests=(
             "tests/runtime/test_audit_log.py"
             "::test_a_log_that_was_emptied_or_whose_last_line_was_cut_is_not_intact",
@@ -274,8 +273,8 @@ SECURITY: Final = (
     Mutant(
         name="store-left-open",
         breaks="other users of the machine read the messages of a store that was taken over",
-        file="runtime/aerobee/runtime/private_files.py",
-        old="    os.chmod(path, mode & ~_OTHERS)\n",
+        at="private_files.py::_close",
+        old="os.chmod(path, mode & ~_OTHERS)",
         new="",
         tests=(
             "tests/broker/life/test_private_store.py"
@@ -285,18 +284,18 @@ SECURITY: Final = (
     Mutant(
         name="secret-in-a-log",
         breaks="who reads a nameserver's log signs in as a user",
-        file="nameserver/aerobee/nameserver/access_service.py",
-        old='log_event(log, "user has a new secret", user=user.name)',
-        new='log_event(log, "user has a new secret", user=user.name, it=secret)',
+        at="access_service.py::AccessService.RotateUser",
+        old="user=user.name",
+        new="user=user.name, it=secret",
         tests=("tests/access/test_secrets_in_logs.py::test_no_line_at_any_level_has_a_secret",),
     ),
     # ------------------------------------------------------------------------------- image
     Mutant(
         name="bill-without-what-has-no-hash",
         breaks="a package that is in the image is not in its bill of materials",
-        file="deploy/image/sbom.py",
-        old="        yield component\n",
-        new="        if digest:\n            yield component\n",
+        at="sbom.py::python_packages",
+        old="yield component",
+        new="if digest:\n    yield component",
         tests=(
             "tests/deploy/test_sbom.py"
             "::test_all_that_is_installed_is_listed_with_version_licence_and_hash",

@@ -6,8 +6,6 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 
-_STORE = "store/aerobee/store/engine"
-_FORMAT = "store/aerobee/store/format"
 _TESTS = "tests/store/engine"
 
 STORE: Final = (
@@ -15,9 +13,9 @@ STORE: Final = (
     Mutant(
         name="recovery-believes-checksums",
         breaks="damaged bytes at the log's end are served as messages after a crash",
-        file=f"{_STORE}/recovery/recover.py",
-        old="            check_crc=context.config.check_crc_on_recovery,\n",
-        new="            check_crc=False,\n",
+        at="recover.py::_Recovery._scan",
+        old="context.config.check_crc_on_recovery",
+        new="False",
         tests=(
             f"{_TESTS}/test_recovery.py::test_a_stale_record_behind_the_cut_does_not_come_back",
         ),
@@ -25,7 +23,7 @@ STORE: Final = (
     Mutant(
         name="recovery-cuts-what-queues-know",
         breaks="damage inside a log that was closed in order is cut off without a word",
-        file=f"{_STORE}/recovery/recover.py",
+        at="recover.py::_Recovery._judge",
         old="max(safe_end, self._queues.known_behind(end))",
         new="safe_end",
         tests=(
@@ -36,7 +34,7 @@ STORE: Final = (
     Mutant(
         name="recovery-starts-by-the-logs-time",
         breaks="queue entries that were not written before a crash are missing for good",
-        file=f"{_STORE}/log/segment_files.py",
+        at="segment_files.py::first_segment_after_crash",
         old="flushed_ms = checkpoint.min_timestamp()",
         new="flushed_ms = checkpoint.physic_msg_timestamp",
         tests=(
@@ -47,7 +45,7 @@ STORE: Final = (
     Mutant(
         name="recovery-syncs-the-active-segment-only",
         breaks="what consumers were shown after a crash is lost by the power failure that follows",
-        file=f"{_STORE}/recovery/recover.py",
+        at="recover.py::_Recovery._cut_log",
         old="kept[context.index_of(start) :]",
         new="kept[-1:]",
         tests=(f"{_TESTS}/test_recovery.py::test_all_that_recovery_serves_is_on_the_disk_then",),
@@ -56,7 +54,7 @@ STORE: Final = (
     Mutant(
         name="flushed-before-it-is",
         breaks="under synchronous flush messages are acknowledged that only memory has",
-        file=f"{_STORE}/flush_ledger.py",
+        at="flush_ledger.py::FlushLedger.finish_flush",
         old="self.flushed_end = work.end",
         new="self.flushed_end = self._log.end",
         tests=(
@@ -66,21 +64,20 @@ STORE: Final = (
     Mutant(
         name="checkpoint-before-the-index",
         breaks="after a power failure Apache's broker finds no key of the last messages",
-        file=f"{_STORE}/flush_work.py",
-        old="            if self.index_write is not None:",
-        new="            write_checkpoint(self._disk, self.checkpoint)\n"
-        "            if self.index_write is not None:",
+        at="flush_work.py::CheckpointWork.run",
+        old="if self.index_write is not None:",
+        new="write_checkpoint(self._disk, self.checkpoint)\nif self.index_write is not None:",
         tests=(f"{_TESTS}/test_flushing.py::test_the_key_index_is_synced_before_the_checkpoint",),
     ),
     Mutant(
         name="upkeep-before-the-log",
         breaks="after a power failure queues and checkpoint speak of messages that are lost",
-        file="store/aerobee/store/flush/flush_thread.py",
-        old="            self._flush.submit(work)",
-        new="            if work.checkpoint is not None and self._upkeep is not None:\n"
-        "                self._upkeep.submit(work.checkpoint)\n"
-        "                work.checkpoint = None\n"
-        "            self._flush.submit(work)",
+        at="flush_thread.py::FlushThread.request",
+        old="self._flush.submit(work)",
+        new="if work.checkpoint is not None and self._upkeep is not None:\n"
+        "    self._upkeep.submit(work.checkpoint)\n"
+        "    work.checkpoint = None\n"
+        "self._flush.submit(work)",
         tests=(
             "tests/store/flush/test_flush_thread.py"
             "::test_nothing_that_follows_from_the_log_is_written_before_the_log_is_on_the_disk",
@@ -90,7 +87,7 @@ STORE: Final = (
     Mutant(
         name="queue-keeps-an-entry-past-the-log",
         breaks="a queue of a cut log counts a message that is gone, and must be built again",
-        file=f"{_STORE}/queues/queue_files.py",
+        at="queue_files.py::cut_queue",
         old="kept = bisect_left(offsets, log_end, key=position_of)",
         new="kept = bisect_left(offsets, log_end + 1, key=position_of)",
         tests=(
@@ -100,7 +97,7 @@ STORE: Final = (
     Mutant(
         name="queue-keeps-a-file-past-its-end",
         breaks="entries of lost messages come back in a file of the queue",
-        file=f"{_STORE}/queues/queue_files.py",
+        at="queue_files.py::remove_queue_files",
         old="entry.name >= first_removed",
         new="entry.name > first_removed",
         tests=(
@@ -111,7 +108,7 @@ STORE: Final = (
     Mutant(
         name="queue-read-stops-before-a-file-ends",
         breaks="readers miss the last message of each queue file",
-        file=f"{_STORE}/queues/consume_queue.py",
+        at="consume_queue.py::ConsumeQueue._file_pieces",
         old="size = (piece_end - position) * ENTRY_SIZE",
         new="size = (piece_end - position - (piece_end < end)) * ENTRY_SIZE",
         tests=(
@@ -122,7 +119,7 @@ STORE: Final = (
     Mutant(
         name="queue-begins-one-late",
         breaks="the first message that the log still has is in no queue after a removal",
-        file=f"{_STORE}/queues/queue_trim.py",
+        at="queue_trim.py::QueueTrim._is_kept",
         old="position >= self.log_min_offset",
         new="position > self.log_min_offset",
         tests=(
@@ -132,7 +129,7 @@ STORE: Final = (
     Mutant(
         name="index-keeps-a-key-past-the-log",
         breaks="a key leads to bytes after the end of a cut log",
-        file=f"{_STORE}/index/index_recovery.py",
+        at="index_recovery.py::IndexRecovery._cut_files",
         old="end_physical_offset >= entries_end",
         new="end_physical_offset > entries_end",
         tests=(
@@ -144,9 +141,9 @@ STORE: Final = (
     Mutant(
         name="cut-leaves-a-segment",
         breaks="a replica that cut its log has bytes of an earlier master in it again",
-        file=f"{_STORE}/replicas/closed_log.py",
-        old="while segments[-1].base > end:",
-        new="while segments[-1].base > end + config.segment_bytes:",
+        at="closed_log.py::cut_log",
+        old="segments[-1].base > end",
+        new="segments[-1].base > end + config.segment_bytes",
         tests=(
             f"{_TESTS}/test_closed_log.py::test_a_cut_log_ends_there_and_what_follows_from_it_too",
         ),
@@ -154,7 +151,7 @@ STORE: Final = (
     Mutant(
         name="cut-keeps-the-checkpoints-time",
         breaks="after a cut and a crash recovery passes over messages by a slower clock",
-        file=f"{_STORE}/replicas/closed_log.py",
+        at="closed_log.py::_checkpoint_of_cut",
         old="logics_msg_timestamp=min(checkpoint.logics_msg_timestamp, kept_ms)",
         new="logics_msg_timestamp=checkpoint.logics_msg_timestamp",
         tests=(
@@ -166,7 +163,7 @@ STORE: Final = (
     Mutant(
         name="window-takes-a-part-for-new",
         breaks="the stored beginning of a batch is stored twice when it is sent again",
-        file=f"{_STORE}/producers/window.py",
+        at="window.py::ProducerWindow.standing",
         old="if sequence >= flat[-2]:\n            return NEW",
         new="if sequence + count > flat[-2]:\n            return NEW",
         tests=(f"{_TESTS}/test_producer_windows.py::test_a_batch_is_new_known_or_out_of_sequence",),
@@ -174,9 +171,9 @@ STORE: Final = (
     Mutant(
         name="window-remembers-what-was-cut",
         breaks="a batch that the log has lost is acknowledged when it comes again, and not stored",
-        file=f"{_STORE}/producers/window.py",
-        old="            end = min(end, first + queue_end - offset)\n            if first < end:",
-        new="            if offset < queue_end:",
+        at="window.py::ProducerWindow.cut",
+        old="end = min(end, first + queue_end - offset)\nif first < end:",
+        new="if offset < queue_end:",
         tests=(
             f"{_TESTS}/test_producer_windows.py"
             "::test_of_batches_in_one_interval_only_the_kept_records_are_remembered_after_a_cut",
@@ -185,9 +182,9 @@ STORE: Final = (
     Mutant(
         name="window-forgets-one-more",
         breaks="the oldest of the 128 batches that are remembered cannot be sent again",
-        file=f"{_STORE}/producers/window.py",
-        old="if sequence < self.floor:",
-        new="if sequence <= self.floor and self.floor:",
+        at="window.py::ProducerWindow.standing",
+        old="sequence < self.floor",
+        new="sequence <= self.floor and self.floor",
         tests=(
             f"{_TESTS}/test_producer_windows.py"
             "::test_at_least_the_last_128_batches_are_remembered_and_none_below_is_taken_for_new",
@@ -197,9 +194,9 @@ STORE: Final = (
     Mutant(
         name="retention-before-the-next-segment",
         breaks="a power failure after a removal leaves an empty folder",
-        file=f"{_STORE}/retention/retention_ledger.py",
-        old="if segment.end >= self._ledger.flushed_end:",
-        new="if segment.end > self._log.end:",
+        at="retention_ledger.py::RetentionLedger.finish_survey",
+        old="segment.end >= self._ledger.flushed_end",
+        new="segment.end > self._log.end",
         tests=(
             f"{_TESTS}/test_retention.py"
             "::test_a_segment_stays_until_something_of_the_next_one_is_on_the_disk",
@@ -208,9 +205,9 @@ STORE: Final = (
     Mutant(
         name="retention-before-the-queues",
         breaks="after a removal and a crash a queue counts from a wrong offset",
-        file=f"{_STORE}/retention/retention_ledger.py",
-        old="if segment.end > self._in_files_end():",
-        new="if segment.end > self._log.end:",
+        at="retention_ledger.py::RetentionLedger.finish_survey",
+        old="segment.end > self.in_files_end",
+        new="segment.end > self._log.end",
         tests=(
             f"{_TESTS}/test_retention.py"
             "::test_a_segment_stays_until_its_queue_entries_are_in_their_files",
@@ -219,9 +216,9 @@ STORE: Final = (
     Mutant(
         name="retention-by-the-fastest-group",
         breaks="messages go that a slower group has not read",
-        file=f"{_STORE}/retention/unread_search.py",
-        old="return min(self.offsets.values())",
-        new="return max(self.offsets.values())",
+        at="unread_search.py::QueueReaders.oldest",
+        old="min(self.offsets.values())",
+        new="max(self.offsets.values())",
         tests=(
             "tests/broker/retention/test_unread_readers.py"
             "::test_each_group_counts_from_what_it_committed_where_anybody_is_behind",
@@ -232,9 +229,9 @@ STORE: Final = (
     Mutant(
         name="retention-takes-unreadable-for-read",
         breaks="messages go although nobody knows whether their group has read them",
-        file=f"{_STORE}/retention/unread_search.py",
-        old="if len(entry) == ENTRY_SIZE else 0",
-        new="if len(entry) == ENTRY_SIZE else 1 << 62",
+        at="unread_search.py::_Entries.position",
+        old="len(entry) == ENTRY_SIZE else 0",
+        new="len(entry) == ENTRY_SIZE else 1 << 62",
         tests=(
             f"{_TESTS}/test_retention_faults.py"
             "::test_messages_whose_queue_file_is_gone_count_as_unread",
@@ -243,9 +240,9 @@ STORE: Final = (
     Mutant(
         name="retention-by-an-old-answer",
         breaks="a group that is set back while others are asked loses messages unread",
-        file="broker/aerobee/broker/retention/cleaning.py",
-        old="if not changed:",
-        new="if changed is not None:",
+        at="cleaning.py::Cleaning._clean_one",
+        old="not changed",
+        new="changed is not None",
         tests=(
             "tests/broker/retention/test_cleaning_races.py"
             "::test_an_owner_that_is_asked_after_the_groups_takes_nothing_from_them",
@@ -254,9 +251,9 @@ STORE: Final = (
     Mutant(
         name="retention-commanded-against-every-owner",
         breaks="a command for unread messages removes what a journal still needs",
-        file="broker/aerobee/broker/retention/cleaning.py",
-        old="if not (need.is_unread and candidate.request.unread):",
-        new="if not candidate.request.unread:",
+        at="cleaning.py::Cleaning._ask",
+        old="not (need.is_unread and candidate.request.unread)",
+        new="not candidate.request.unread",
         tests=(
             "tests/broker/retention/test_cleaning_races.py"
             "::test_a_command_for_unread_messages_takes_them_and_nothing_else",
@@ -266,8 +263,8 @@ STORE: Final = (
     Mutant(
         name="batch-checksums-unchecked",
         breaks="a body that was damaged on its way is stored when it comes in a large batch",
-        file=f"{_FORMAT}/batch.py",
-        old="        if not bodies_match(buffer, arrays).all():\n            return None\n",
+        at="batch.py::_RecordCheck.many",
+        old="if not bodies_match(buffer, arrays).all():\n    return None",
         new="",
         tests=(
             "tests/store/format/test_batch.py::test_a_damaged_batch_is_refused_alike_either_way",
@@ -276,8 +273,8 @@ STORE: Final = (
     Mutant(
         name="small-batch-checksums-unchecked",
         breaks="a body that was damaged on its way is stored when it comes with a few others",
-        file=f"{_FORMAT}/batch.py",
-        old="                or crc32(view[body_start:body_end]) & CRC_MASK != stored_crc\n",
+        at="batch.py::_RecordCheck.alike",
+        old="or crc32(view[body_start:body_end]) & CRC_MASK != stored_crc",
         new="",
         tests=(
             "tests/store/format/test_batch.py"
@@ -287,15 +284,15 @@ STORE: Final = (
     Mutant(
         name="properties-limit-one-short",
         breaks="properties of the largest size that is allowed are refused",
-        file=f"{_FORMAT}/batch.py",
-        old="if properties > properties_bytes_max:",
-        new="if properties >= properties_bytes_max:",
+        at="batch.py::_RecordCheck._check_limits",
+        old="properties > properties_bytes_max",
+        new="properties >= properties_bytes_max",
         tests=("tests/store/format/test_batch.py::test_limits_are_kept_to_the_byte",),
     ),
     Mutant(
         name="scan-keeps-the-damaged-record",
         breaks="a body that the disk has changed is taken for whole where checksums are asked for",
-        file=f"{_FORMAT}/scan.py",
+        at="scan.py::scan_records",
         old="arrays.only(slice(int(np.argmin(sound))))",
         new="arrays.only(slice(int(np.argmin(sound)) + 1))",
         tests=(
@@ -306,9 +303,9 @@ STORE: Final = (
     Mutant(
         name="stamp-of-the-first-record",
         breaks="the messages of a small batch but its first say that they lie somewhere else",
-        file=f"{_FORMAT}/checked_batch.py",
-        old="                base_physical_offset + start,\n",
-        new="                base_physical_offset,\n",
+        at="checked_batch.py::CheckedBatch._stamp_one_by_one",
+        old="base_physical_offset + start",
+        new="base_physical_offset",
         tests=(
             "tests/store/format/test_batch.py"
             "::test_a_legal_batch_is_stamped_like_single_records_either_way",
@@ -318,9 +315,9 @@ STORE: Final = (
     Mutant(
         name="filter-characters-are-free",
         breaks="a filter that searches long texts stops the broker for seconds",
-        file="domain/aerobee/domain/sql_filter/expression.py",
-        old="                characters += price * len(value)",
-        new="                characters += price",
+        at="expression.py::SqlExpression.steps",
+        old="characters += price * len(value)",
+        new="characters += price",
         tests=(
             "tests/domain/sql_filter/test_prices.py"
             "::test_each_operator_is_charged_for_the_characters_that_it_looks_at",
@@ -331,9 +328,9 @@ STORE: Final = (
     Mutant(
         name="long-work-takes-turns-alone",
         breaks="pieces of long work of many callers run one after the other, and nothing else",
-        file="runtime/aerobee/runtime/loop_turns.py",
-        old="        if self._is_taken:",
-        new="        if False:",
+        at="loop_turns.py::LoopTurns.begin",
+        old="self._is_taken",
+        new="False",
         tests=(
             "tests/runtime/test_loop_turns.py"
             "::test_all_jobs_together_get_one_piece_per_turn_of_the_loop",

@@ -6,7 +6,6 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 
-_TIMERS = "broker/aerobee/broker/timers"
 _TESTS = "tests/broker/timers"
 
 TIMERS: Final = (
@@ -14,25 +13,25 @@ TIMERS: Final = (
         name="woken-during-work-forgotten",
         breaks="a message that is due at once waits for the next one, because another was just "
         "being delivered",
-        file="runtime/aerobee/runtime/worker.py",
-        old="                if wait_s != 0:",
-        new="                self._woken.clear()\n                if wait_s != 0:",
+        at="worker.py::Worker.run",
+        old="if wait_s != 0:",
+        new="self._woken.clear()\nif wait_s != 0:",
         tests=("tests/runtime/test_worker.py::test_a_waking_during_the_work_is_not_lost",),
     ),
     Mutant(
         name="trouble-told-each-time",
         breaks="a full disk fills the log with the same line, four times a second",
-        file="runtime/aerobee/runtime/worker.py",
-        old="if self._times == self._tells_at:",
-        new="if self._times >= self._tells_at:",
+        at="worker.py::Worker._note",
+        old="self._times == self._tells_at",
+        new="self._times >= self._tells_at",
         tests=("tests/runtime/test_worker.py::test_each_trouble_is_told_once_until_it_is_over",),
     ),
     Mutant(
         name="acts-not-looked-for",
         breaks="after a fail-over the last messages that were moved are moved again",
-        file=f"{_TIMERS}/acts.py",
-        old="if not found.stored_count:",
-        new="if True:",
+        at="acts.py::missing_acts",
+        old="not found.stored_count",
+        new="True",
         tests=(
             f"{_TESTS}/test_timer_progress.py"
             "::test_a_new_master_does_exactly_the_acts_that_are_not_stored",
@@ -41,9 +40,9 @@ TIMERS: Final = (
     Mutant(
         name="plan-outlives-its-basis",
         breaks="a message whose recall failed on a full disk is never delivered",
-        file=f"{_TIMERS}/term.py",
-        old="if basis is not progress:",
-        new="if False:",
+        at="term.py::TimerTerm.intend",
+        old="basis is not progress",
+        new="False",
         tests=(
             f"{_TESTS}/test_timer_journal.py"
             "::test_a_plan_does_not_outlive_a_removal_that_it_counted_on",
@@ -52,9 +51,9 @@ TIMERS: Final = (
     Mutant(
         name="cut-batch-marks-all",
         breaks="of more messages than a batch takes the rest is never delivered",
-        file=f"{_TIMERS}/planner.py",
-        old="if self.taken == len(self.due.offsets) and not self.is_cut:",
-        new="if True:",
+        at="planner.py::_Lane.mark",
+        old="self.taken == len(self.due.offsets) and not self.is_cut",
+        new="True",
         tests=(
             f"{_TESTS}/test_timer_planner.py"
             "::test_whatever_comes_each_message_is_moved_once_and_not_early",
@@ -63,7 +62,7 @@ TIMERS: Final = (
     Mutant(
         name="index-ahead-of-journal",
         breaks="after a power failure messages whose moves were lost are never delivered",
-        file=f"{_TIMERS}/index.py",
+        at="index.py::open_index",
         old="manifest.covered_end > queue_end or manifest.journal_offset > journal_end",
         new="manifest.covered_end > queue_end",
         tests=(
@@ -74,9 +73,9 @@ TIMERS: Final = (
     Mutant(
         name="progress-ahead-of-journal",
         breaks="after a power failure messages whose moves were lost are never delivered",
-        file="broker/aerobee/broker/journal/place.py",
-        old="if place.next_offset > journal_end:",
-        new="if False:",
+        at="place.py::read_file",
+        old="place.next_offset > journal_end",
+        new="False",
         tests=(
             f"{_TESTS}/test_timer_progress.py"
             "::test_a_file_that_is_ahead_of_the_journal_or_damaged_does_not_count",
@@ -86,9 +85,9 @@ TIMERS: Final = (
         name="loaded-without-what-was-fed",
         breaks="a message that came while others were read from the disk is delivered after a "
         "restart only",
-        file=f"{_TIMERS}/index.py",
-        old="for rows in self._fed:",
-        new="for rows in ():",
+        at="index.py::PendingIndex.finish",
+        old="for rows in self._fed",
+        new="for rows in ()",
         tests=(
             f"{_TESTS}/test_pending_index.py"
             "::test_everything_that_was_fed_is_found_in_the_order_of_time",
@@ -97,9 +96,9 @@ TIMERS: Final = (
     Mutant(
         name="level-waits-for-a-clock-ahead",
         breaks="a level waits a year for a message stored while the clock was a year ahead",
-        file=f"{_TIMERS}/planner.py",
-        old="return self._rolls(progress, now_ms) if moves is None else moves",
-        new="return moves",
+        at="planner.py::Planner.plan",
+        old="self._rolls(progress, now_ms) if moves is None else moves",
+        new="moves",
         tests=(
             f"{_TESTS}/test_timer_planner.py"
             "::test_what_a_level_has_ahead_waits_on_among_the_times_and_holds_up_nothing",
@@ -108,7 +107,7 @@ TIMERS: Final = (
     Mutant(
         name="clients-displace-the-brokers-windows",
         breaks="after an outage of hours the last message that was moved is moved again",
-        file="store/aerobee/store/engine/producers/producer_windows.py",
+        at="producer_windows.py::ProducerWindows._with",
         old="name.producer_id < BROKER_PRODUCER_IDS",
         new="name.producer_id >= 0",
         tests=(
@@ -119,9 +118,9 @@ TIMERS: Final = (
     Mutant(
         name="recalled-by-id-alone",
         breaks="recalling one of two delayed messages with one id and time recalls both",
-        file="broker/aerobee/broker/delayed/schedule.py",
-        old="        if name.content:\n",
-        new="        if False:\n",
+        at="schedule.py::Schedule._named",
+        old="if name.content:",
+        new="if False:",
         tests=(
             "tests/broker/sending/test_equal_ids.py"
             "::test_each_of_two_delayed_messages_with_one_id_and_time_is_recalled_alone",

@@ -12,9 +12,9 @@ TRANSACTIONS: Final = (
     Mutant(
         name="half-taken-unread",
         breaks="a message of a transaction that is sent again to a new master is delivered twice",
-        file="broker/aerobee/broker/transactions/known.py",
-        old="if not self._is_complete:",
-        new="if False:",
+        at="known.py::KnownHalves.check_takes",
+        old="not self._is_complete",
+        new="False",
         tests=(
             f"{_TESTS}/test_ends.py"
             "::test_a_master_that_still_reads_which_are_open_stores_none_a_second_time",
@@ -23,8 +23,8 @@ TRANSACTIONS: Final = (
     Mutant(
         name="lost-ends-believed",
         breaks="an open transaction whose end a lossy election lost is forgotten with its message",
-        file="broker/aerobee/broker/offsets/state.py",
-        old="    table.remove_all(TRANSACTIONS_GROUP, None)\n",
+        at="state.py::cut_mark",
+        old="table.remove_all(TRANSACTIONS_GROUP, None)",
         new="",
         tests=(
             "tests/broker/life/test_opening_after_power_failure.py"
@@ -34,17 +34,17 @@ TRANSACTIONS: Final = (
     Mutant(
         name="not-left-if-cut-off",
         breaks="after a hand-over that was called off nobody is asked about open transactions",
-        file="broker/aerobee/broker/transactions/feature.py",
-        old="        finally:\n            if stretch is not None and",
-        new="        else:\n            if stretch is not None and",
+        at="feature.py::Transactions.leave",
+        old="finally:",
+        new="else:",
         tests=(f"{_TESTS}/test_checks.py::test_a_hand_over_that_is_called_off_goes_on_asking",),
     ),
     Mutant(
         name="leftovers-not-waited-for",
         breaks="after a crash an operator may end again what was half set aside",
-        file="broker/aerobee/broker/transactions/feature.py",
-        old="if self.ends.drop_leftovers() or was_missing:",
-        new="if (self.ends.drop_leftovers() and False) or was_missing:",
+        at="feature.py::Transactions._do_what_is_due",
+        old="self.ends.drop_leftovers() or was_missing",
+        new="(self.ends.drop_leftovers() and False) or was_missing",
         tests=(
             f"{_TESTS}/test_checks.py"
             "::test_after_a_death_while_a_message_is_set_aside_its_producers_may_still_end_it",
@@ -53,9 +53,9 @@ TRANSACTIONS: Final = (
     Mutant(
         name="finished-after-it-left",
         breaks="a master that hands over writes on in a term that it has left",
-        file="broker/aerobee/broker/transactions/feature.py",
-        old="            stretch.check()\n            is_stored =",
-        new="            is_stored =",
+        at="feature.py::Transactions._finish_newest",
+        old="stretch.check()\nis_stored =",
+        new="is_stored =",
         tests=(
             "tests/broker/replication/test_left_terms.py"
             "::test_a_break_in_a_hand_over_ends_each_transaction_once",
@@ -64,9 +64,9 @@ TRANSACTIONS: Final = (
     Mutant(
         name="known-by-id-alone",
         breaks="a committed message is never delivered, because another one has the same id",
-        file="broker/aerobee/broker/transactions/known.py",
-        old="            if known[1] == content:\n",
-        new="            if True:\n",
+        at="known.py::KnownHalves.standing",
+        old="known[1] == content",
+        new="True",
         tests=(
             "tests/broker/sending/test_equal_ids.py"
             "::test_each_of_two_messages_with_one_id_ends_as_its_producer_says",
@@ -75,8 +75,8 @@ TRANSACTIONS: Final = (
     Mutant(
         name="told-apart-by-id-alone",
         breaks="of two messages that Apache's broker stored with one id, both end as one does",
-        file="broker/aerobee/broker/transactions/pending.py",
-        old="        half = self._told_apart(half)\n",
+        at="pending.py::PendingHalves.read_half",
+        old="half = self._told_apart(half)",
         new="",
         tests=(
             "tests/broker/sending/test_equal_ids.py"
@@ -86,9 +86,9 @@ TRANSACTIONS: Final = (
     Mutant(
         name="senders-not-told-apart",
         breaks="of two clients that send the same message with one id, one ends both",
-        file="rocketmq_api/aerobee/rocketmq_api/sending/records.py",
-        old="        properties[_N.CLIENT] = at.client\n",
-        new="        pass\n",
+        at="records.py::stored_properties",
+        old="properties[_N.CLIENT] = at.client",
+        new="pass",
         tests=(
             "tests/broker/sending/test_equal_ids.py"
             "::test_whatever_two_messages_with_one_id_differ_in_they_are_two",

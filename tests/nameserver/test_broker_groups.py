@@ -109,8 +109,8 @@ async def test_a_removed_group_is_told_so_on_its_stream(two: tuple[Any, Any, Any
     await close(server, "broker-b")
     await remove(server, "broker-b")
     b.keep_beating()
-    await b.until(lambda: b._call.done())
-    assert "was removed from the cluster" in await b._call.details()
+    await b.until(lambda: b.call.done())
+    assert "was removed from the cluster" in await b.call.details()
 
 
 async def test_queues_of_a_topic_that_has_no_others_are_not_taken(

@@ -7,6 +7,7 @@ import asyncio
 import dataclasses
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from aerobee.nameserver.broker_session import BrokerSession
 from aerobee.nameserver.config import BrokerLeaseConfig, EtcdConfig
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
-from aerobee.nameserver.key_values import Delete, Put, TransactionResult
+from aerobee.nameserver.key_values import Delete, Put, Snapshot, TransactionResult, WatchBatch
 from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.registry import Registered, Registry
 from aerobee.nameserver.replica_sets import ReplicaSets
@@ -56,6 +57,36 @@ class ForgetfulEtcd(Etcd):
         return done
 
 
+class OneLook:
+    """etcd as the routes meet it: they see it once, and nothing that changes afterwards."""
+
+    def __init__(self, etcd: Etcd) -> None:
+        self._etcd = etcd
+        self.past: Snapshot | None = None
+        self.is_over = asyncio.Event()
+
+    @property
+    def fresh_for_s(self) -> float:
+        return self._etcd.fresh_for_s
+
+    async def snapshot(self, prefix: str) -> Snapshot:
+        return self.past or await self._etcd.snapshot(prefix)
+
+    async def transaction(self, *_: object) -> TransactionResult:
+        raise RegistryUnavailable("routes only look")
+
+    @asynccontextmanager
+    async def watch(
+        self, prefix: str, *, from_revision: int
+    ) -> AsyncIterator[AsyncIterator[WatchBatch]]:
+        yield self._nothing_new()
+
+    async def _nothing_new(self) -> AsyncIterator[WatchBatch]:
+        yield WatchBatch(())
+        self.is_over.set()
+        await asyncio.Event().wait()
+
+
 @dataclass
 class Parts:
     """A nameserver without its tasks."""
@@ -67,14 +98,16 @@ class Parts:
     cache: RouteCache
     sessions: BrokerSessions
     cluster: str
+    look: OneLook
 
-    async def catch_up(self) -> RouteTable:
-        """Let the routes show etcd as it is now."""
-        asked_s = self.cache._clock.monotonic_s()
-        snapshot = await self.etcd.snapshot(self.keys.prefix)
-        self.cache._is_following = True
-        self.cache._freshness.begin(snapshot, asked_s=asked_s)
-        self.cache._become(RouteTable.from_snapshot(self.keys, snapshot))
+    async def catch_up(self, past: Snapshot | None = None) -> RouteTable:
+        """Let the routes show etcd as it is now, or as it was."""
+        self.look.past = past
+        self.look.is_over.clear()
+        follow = asyncio.create_task(self.cache.run())
+        await self.look.is_over.wait()
+        follow.cancel()
+        await asyncio.wait([follow])
         return self.cache.table
 
     async def group(self) -> ReplicaSet:
@@ -138,14 +171,15 @@ async def parts(shared_etcd: Any, cluster: str) -> AsyncIterator[Parts]:
     chance, clock, keys = random.Random(1), SystemClock(), Keys(cluster)
     etcd = ForgetfulEtcd(EtcdConfig(endpoints=(shared_etcd.endpoint,)), chance=chance)
     async with etcd:
+        look: Any = OneLook(etcd)
         cache = RouteCache(
-            etcd, keys, backoff=Backoff(base_ms=10, max_ms=50), chance=chance, clock=clock
+            look, keys, backoff=Backoff(base_ms=10, max_ms=50), chance=chance, clock=clock
         )
         positions = LogPositions()
         groups = ReplicaSets(etcd, keys, positions, allow_unclean=False)
         registry = Registry(etcd, keys, groups, BrokerLeaseConfig())
         sessions = BrokerSessions(registry, cache, positions, cluster=cluster, clock=clock)
-        yield Parts(etcd, keys, groups, registry, cache, sessions, cluster)
+        yield Parts(etcd, keys, groups, registry, cache, sessions, cluster, look)
 
 
 async def elect_from(parts: Parts, table: RouteTable) -> ReplicaSet | None:
@@ -329,14 +363,16 @@ async def test_a_deposed_master_that_registers_again_is_told_so_though_the_route
 async def test_a_stream_is_never_told_of_an_older_record_than_before(parts: Parts) -> None:
     session = parts.open(parts.heartbeat(0, "m1", 1))
     await session.beat(parts.heartbeat(0, "m1", 1))
-    lagging = await parts.catch_up()
+    await parts.catch_up()
+    lagging = await parts.etcd.snapshot(parts.keys.prefix)
     await parts.register(1, "s1")
     await parts.catch_up()
     news = session.news()
     assert news is not None
     assert list(news.group.replicas) == [0, 1]
-    parts.cache._become(lagging)
-    assert session.news() is None or list(session._told.group.replicas) == [0, 1]
+    await parts.catch_up(lagging)
+    news = session.news()
+    assert news is None or list(news.group.replicas) == [0, 1]
     directive = await session.beat(parts.heartbeat(0, "m1", 2))
     assert list(directive.group.replicas) == [0, 1]
 
@@ -463,13 +499,13 @@ async def test_when_a_record_was_deleted_whoever_has_more_may_come_first(parts: 
     await parts.open(laggard).beat(laggard)
     clock = ManualClock()
     elector = Elector(parts.groups, parts.cache, clock=clock)
-    await elector._look(await parts.catch_up())
+    await elector.look(await parts.catch_up())
     assert (await parts.group()).master_id == NO_MASTER
     furthest = parts.heartbeat(0, "r0", 1)
     furthest.log_epoch, furthest.log_end = 4, 9_000
     await parts.open(furthest).beat(furthest)
     clock.advance_ms(1_000)
-    await elector._look(await parts.catch_up())
+    await elector.look(await parts.catch_up())
     elected = await parts.group()
     assert (elected.epoch, elected.master_id, elected.unclean_epochs) == (5, 0, (5,))
 
@@ -478,8 +514,8 @@ async def elect_after_a_pause(parts: Parts) -> ReplicaSet:
     """The group as the elector makes it, once it has waited for others to register."""
     clock = ManualClock()
     elector = Elector(parts.groups, parts.cache, clock=clock)
-    await elector._look(await parts.catch_up())
+    await elector.look(await parts.catch_up())
     assert (await parts.group()).master_id == NO_MASTER
     clock.advance_ms(1_000)
-    await elector._look(await parts.catch_up())
+    await elector.look(await parts.catch_up())
     return await parts.group()

@@ -15,7 +15,7 @@ from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.etcd_connection import OtherCluster
 from aerobee.nameserver.key_values import Compacted, Delete, KeyEvent, LeaseNotFound, Put
 from aerobee.runtime.errors import RegistryUnavailable
-from tests.support.etcd import EtcdProcess
+from tests.support.etcd import EtcdProcess, compact
 
 
 async def test_a_transaction_succeeds_once_per_expected_revision(etcd: Etcd, cluster: str) -> None:
@@ -111,8 +111,7 @@ async def test_a_watch_from_a_compacted_revision_says_so(own_etcd: Any, cluster:
     async with Etcd(EtcdConfig(endpoints=(own_etcd.endpoint,)), chance=random.Random(1)) as etcd:
         first = await etcd.transaction({}, [Put(f"/{cluster}/a", b"1")])
         last = await etcd.transaction({}, [Put(f"/{cluster}/a", b"2")])
-        connection = await etcd._connect()
-        await asyncio.to_thread(connection.client.compact, last.revision)
+        await compact(own_etcd.endpoint, last.revision)
         async with etcd.watch(f"/{cluster}/", from_revision=first.revision) as batches:
             assert (await anext(batches)).events == ()
             with pytest.raises(Compacted):

@@ -13,7 +13,7 @@ from aerobee.nameserver.app import serve_nameserver
 from aerobee.nameserver.config import EtcdConfig, NameserverConfig
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.key_values import Put
-from aerobee.nameserver.metrics import _table_families
+from aerobee.nameserver.metrics import table_families
 from aerobee.nameserver.route_table import RouteTable
 from aerobee.nameserver.stored import Keys
 from aerobee.runtime.clock import SystemClock, system_random
@@ -87,6 +87,6 @@ async def test_when_something_was_backed_up_is_told_once_it_was_noted(tmp_path: 
     assert table.backups == {"etcd": 1_732_000_000_500}
     assert table.unreadable == {note_key("aerobee", "broker-a")}
     (family,) = (
-        one for one in _table_families(table) if one.name == "aerobee_backup_timestamp_seconds"
+        one for one in table_families(table) if one.name == "aerobee_backup_timestamp_seconds"
     )
     assert family.rows == [(("etcd",), 1_732_000_000.5)]

@@ -22,6 +22,7 @@ from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
+from tests.support.etcd import compact
 from tests.support.waiting import until
 
 
@@ -140,8 +141,7 @@ async def test_what_happened_behind_a_cut_and_a_compaction_is_caught_up(
     await etcd.transaction({}, [Delete(keys.topic("doomed"))])
     fresh = encode_topic(Topic("fresh", queues_by_broker={"broker-a": 1}))
     done = await etcd.transaction({}, [Put(keys.topic("fresh"), fresh)])
-    connection = await etcd._connect()
-    await asyncio.to_thread(connection.client.compact, done.revision)
+    await compact(etcd.endpoint, done.revision)
     assert await names(server) == ["doomed", "kept"]
 
     await link.heal()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
+from aerobee.client_core.audit import Audit
 from aerobee.offset_audit.sources.live import asking
 from aerobee.offset_audit.sources.live.asking import BrokerAddress, BrokerAnswer
+from aerobee.offset_audit.sources.live.options import parse_options
 from aerobee.runtime import errors
-from aerobee.runtime.clock import SystemClock
 from aerobee.v1 import audit_pb2
 
 ASKED = BrokerAddress("127.0.0.1:1", "aerobee")
@@ -19,16 +21,19 @@ async def ask(monkeypatch: pytest.MonkeyPatch, refusals: int) -> tuple[BrokerAns
     """Of a broker that refuses so many times, and how often it was asked."""
     times = 0
 
-    async def read(_audit: Any, _answer: Any, _request: Any, _clock: Any) -> None:
+    async def snapshot(*_: object) -> AsyncIterator[audit_pb2.SnapshotPart]:
         nonlocal times
         times += 1
         if times <= refusals:
             raise errors.Unreachable("cannot reach 127.0.0.1:1: Connection refused")
+        return
+        yield
 
-    monkeypatch.setattr(asking, "_read", read)
+    monkeypatch.setattr(Audit, "snapshot", snapshot)
     monkeypatch.setattr(asking, "BUSY_PAUSE_S", 0.02)
     monkeypatch.setattr(asking, "REFUSED_S", 0.2)
-    answer = await asking._ask(ASKED, audit_pb2.SnapshotRequest(), 10_000, SystemClock())
+    options = parse_options({"brokers": ASKED.address})
+    answer = await asyncio.to_thread(asking.ask_broker, ASKED, options, [])
     return answer, times
 
 

@@ -59,7 +59,7 @@ def read_broken(
             yield [record(COMMIT)]
         raise error
 
-    monkeypatch.setattr(journal, "_pull", pull)
+    monkeypatch.setattr(journal, "pull_records", pull)
     monkeypatch.setattr(journal, "BATCH_ROWS", 1)
     options = parse_options({"brokers": "localhost:1", "skipUnreachable": skip})
     batches = LiveJournalReader(options).read(OneJournal(BrokerAddress("localhost:1", "")))

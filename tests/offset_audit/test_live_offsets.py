@@ -15,7 +15,7 @@ from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import COMMIT_OFFSETS, RESET_OFFSETS
 from aerobee.offset_audit.sources.direct import rows_by, rows_of
 from aerobee.offset_audit.sources.live import OffsetsSource
-from aerobee.offset_audit.sources.live.asking import LogAnswer, _stretches
+from aerobee.offset_audit.sources.live.asking import LogAnswer, stretches
 from aerobee.offset_audit.sources.live.batches import log_batch
 from aerobee.offset_audit.sources.live.columns import split_tables
 from aerobee.offset_audit.sources.store.ranges_log import STEP_BYTES
@@ -290,7 +290,7 @@ def test_brokers_give_checksums_of_their_logs_as_files_have_them(
 
 
 @pytest.mark.parametrize(
-    ("begin", "end", "stretches"),
+    ("begin", "end", "expected"),
     [
         (0, 0, []),
         (0, 100, [(0, 100, STEP_BYTES)]),
@@ -301,9 +301,9 @@ def test_brokers_give_checksums_of_their_logs_as_files_have_them(
     ],
 )
 def test_a_log_is_asked_for_in_the_ranges_of_the_grid(
-    begin: int, end: int, stretches: list[tuple[int, int, int]]
+    begin: int, end: int, expected: list[tuple[int, int, int]]
 ) -> None:
-    assert list(_stretches(begin, end)) == stretches
+    assert list(stretches(begin, end)) == expected
 
 
 def test_a_log_that_cannot_be_read_to_its_end_has_a_range_without_checksum() -> None:

@@ -191,7 +191,7 @@ async def test_a_batch_that_may_be_stored_waits_for_its_group(
         await two_brokers.publish()
         # The slave has everything and becomes master elsewhere.
         slave = FakeBroker("broker-a")
-        slave.producer_bases, slave._ends = broker_a.producer_bases, broker_a._ends
+        slave.producer_bases, slave.ends = broker_a.producer_bases, broker_a.ends
         await slave.start()
         await broker_a.stop()
         del two_brokers.brokers["broker-a"]

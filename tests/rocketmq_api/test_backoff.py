@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee.rocketmq_api.clients.backoff import APACHES, Form, policy_of
+from aerobee.rocketmq_api.clients.backoff import Form, policy_of
+from aerobee.rocketmq_api.rules.group_rules import APACHES
 from aerobee.rocketmq_api.times import duration, milliseconds
 from aerobee.store.format.retry_delays import Exponential, Steps
 from apache.rocketmq.v2 import definition_pb2 as v2

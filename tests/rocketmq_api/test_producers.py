@@ -10,7 +10,7 @@ import pytest
 
 from aerobee.rocketmq_api.clients import producers
 from aerobee.rocketmq_api.clients.producers import ProducerTable
-from aerobee.rocketmq_api.services.telemetry import _OFFERED_MAX, _Stream
+from aerobee.rocketmq_api.services.telemetry import OFFERED_MAX, TelemetryStream
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
@@ -142,10 +142,8 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         scene.sent(f"c-{number}", f"m-{number}", f"s-{number}")
         scene.close(f"c-{number}")
         scene.sent("never-here", f"n-{number}", f"s-{number}")
-    table = scene.table
-    assert len(table._away) == len(table._senders) == 10
-    assert not table._named
-    assert not table._shown
+    assert repr(scene.table) == "ProducerTable(here=[], away=10, senders=10)"
+    assert not scene.table.topics
     full = Scene()
     for number in range(50):
         full.open(f"c-{number}", "t").is_full = True
@@ -163,8 +161,8 @@ async def test_a_stream_takes_a_bounded_number_and_none_while_it_ends() -> None:
 
     async def ends() -> None:
         async with asyncio.TaskGroup() as tasks:
-            stream = _Stream(Context(), tasks)
-            assert [stream.offer(COMMAND) for _ in range(_OFFERED_MAX + 1)][-2:] == [True, False]
+            stream = TelemetryStream(Context(), tasks)
+            assert [stream.offer(COMMAND) for _ in range(OFFERED_MAX + 1)][-2:] == [True, False]
             going.set()
             await asyncio.sleep(0.01)
             assert stream.offer(COMMAND)

@@ -9,7 +9,6 @@ import pytest
 from aerobee.domain.sql_filter.expression import CompiledExpressions, SqlExpression
 from aerobee.rocketmq_api.clients.languages import Traits, language_of, traits_of
 from aerobee.rocketmq_api.clients.settings import (
-    GroupRules,
     Registration,
     answered,
     registration_of,
@@ -18,6 +17,7 @@ from aerobee.rocketmq_api.clients.settings import (
 from aerobee.rocketmq_api.codes import Refused
 from aerobee.rocketmq_api.receiving.filters import wish_of
 from aerobee.rocketmq_api.receiving.polling import PollLimits
+from aerobee.rocketmq_api.rules.group_rules import GroupRules
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.times import duration, milliseconds
 from aerobee.store.format.retry_delays import Exponential

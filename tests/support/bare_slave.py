@@ -41,10 +41,10 @@ class BareSlave:
 
     def __init__(self, channel: grpc.aio.Channel, sender: Sender = SENDER) -> None:
         self.frames = FrameWriter(sender)
-        self._call: Any = channel.stream_stream(REPLICATE.path)()
+        self.call: Any = channel.stream_stream(REPLICATE.path)()
 
     async def write(self, frame: bytes) -> None:
-        await self._call.write(frame)
+        await self.call.write(frame)
 
     async def hello(
         self, state: LogState = EMPTY, name: ReplicaName = NAME, **changes: Any
@@ -56,7 +56,7 @@ class BareSlave:
         await self.write(event.SerializeToString())
 
     async def event(self) -> Any:
-        data = await asyncio.wait_for(self._call.read(), 5)
+        data = await asyncio.wait_for(self.call.read(), 5)
         assert data is not grpc.aio.EOF
         read_masters(data)
         return replication_pb2.MasterEvent.FromString(data)
@@ -69,14 +69,14 @@ class BareSlave:
 
     async def ending(self) -> Status:
         """The gRPC status and Aerobee's code with which the stream ended."""
-        code = await asyncio.wait_for(self._call.code(), 5)
-        metadata = dict(await self._call.trailing_metadata())
-        details = await self._call.details()
+        code = await asyncio.wait_for(self.call.code(), 5)
+        metadata = dict(await self.call.trailing_metadata())
+        details = await self.call.details()
         assert details.strip(), "the reason is told"
         return code.name, int(metadata[CODE_METADATA_KEY])
 
     def cancel(self) -> None:
-        self._call.cancel()
+        self.call.cancel()
 
 
 @asynccontextmanager

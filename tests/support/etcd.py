@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import time
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aerobee.cli.local_cluster.programs import etcd_binary
+from aerobee.nameserver.config import EtcdConfig
+from aerobee.nameserver.etcd_connection import open_connection
 from tests.support.ports import free_ports
 
 HOST = "127.0.0.1"
@@ -106,6 +109,16 @@ class EtcdProcess:
                 return b'"true"' in answer.read()
         except (OSError, urllib.error.URLError):
             return False
+
+
+async def compact(endpoint: str, revision: int) -> None:
+    """Let etcd forget how it came to the revision."""
+    config = EtcdConfig(endpoints=(endpoint,))
+    client = (await asyncio.to_thread(open_connection, endpoint, config)).client
+    try:
+        await asyncio.to_thread(client.compact, revision)
+    finally:
+        await asyncio.to_thread(client.close)
 
 
 @contextmanager

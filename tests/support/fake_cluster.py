@@ -59,7 +59,7 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
         self.producer_bases: dict[tuple[str, int, int], dict[int, tuple[int, int]]] = {}
         """By topic, queue and producer: each stored batch's first number, its count and offset."""
         self.duplicates = 0
-        self._ends: dict[tuple[str, int], int] = {}
+        self.ends: dict[tuple[str, int], int] = {}
         self._log_end = 0
         self._server: rpc.RpcServer | None = None
         self.port = 0
@@ -95,13 +95,13 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
         known = self.producer_bases[*queue, batch.producer_id]
         _, base = known[batch.producer_sequence]
         known[batch.producer_sequence] = count, base
-        end = self._ends[queue] = base + count
+        end = self.ends[queue] = base + count
         self.stored = [
             each
             for each in self.stored
             if (each.topic, each.queue_id) != queue or each.queue_offset < end
         ]
-        self._ends[queue] += 1
+        self.ends[queue] += 1
 
     async def SendStream(
         self, request_iterator: AsyncIterator[broker_pb2.SendFrame], context: Any
@@ -124,7 +124,7 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
         records = list(iterate_records(batch.records))
         assert [record.size for record in records] == list(batch.record_sizes)
         queue = batch.topic, batch.queue_id
-        base = self._ends.get(queue, 0)
+        base = self.ends.get(queue, 0)
         # A delayed message is looked up where it waits.
         properties = records[0].properties
         waits = "DELAY" in properties or "TIMER_DELIVER_MS" in properties
@@ -144,7 +144,7 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
             assert record.topic == batch.topic
             assert bool(record.sys_flag & 0x20) == self.store_host_ipv6
             self.stored.append(StoredRecord(batch.topic, batch.queue_id, base + index, record))
-        self._ends[queue] = base + len(records)
+        self.ends[queue] = base + len(records)
         base_physical_offset = self._log_end
         self._log_end += len(batch.records)
         return self._ack(batch, base, base_physical_offset)

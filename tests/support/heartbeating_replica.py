@@ -40,7 +40,7 @@ class HeartbeatingReplica:
     directives: list[pb.BrokerDirective] = field(default_factory=list)
     starts: list[HeartbeatingReplica] = field(default_factory=list)
     """Every start of this replica, including this one."""
-    _call: Any = None
+    call: Any = None
     _reader: asyncio.Task[None] | None = None
     _beating: asyncio.Task[None] | None = None
     _heard: asyncio.Event = field(default_factory=asyncio.Event)
@@ -105,8 +105,8 @@ class HeartbeatingReplica:
     async def connect(self, server: Any) -> pb.BrokerDirective:
         """A new stream to this nameserver; returns the answer to its first heartbeat."""
         self.kill()
-        self._call = server.stub.Register()
-        self._reader = asyncio.create_task(self._follow(self._call))
+        self.call = server.stub.Register()
+        self._reader = asyncio.create_task(self._follow(self.call))
         return await self.beat()
 
     async def beat(self, **changes: Any) -> pb.BrokerDirective:
@@ -149,13 +149,13 @@ class HeartbeatingReplica:
         for task in (self._beating, self._reader):
             if task is not None:
                 task.cancel()
-        if self._call is not None:
-            self._call.cancel()
+        if self.call is not None:
+            self.call.cancel()
         self._beating = self._reader = None
 
     async def _write(self, heartbeat: pb.BrokerHeartbeat) -> None:
         async with self._one_write:
-            await self._call.write(heartbeat)
+            await self.call.write(heartbeat)
 
     async def until(self, holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
         """Wait for directives until `holds`; raises what ended the stream."""

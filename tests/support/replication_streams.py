@@ -267,6 +267,7 @@ class Slave:
         files = TableFiles(replica.disk, clock, replica.files)
         files.add(TOPICS_PATH, self.topics)
         files.add(SUBSCRIPTION_GROUPS_PATH, self.groups)
+        self.tables = TableCopies(self.topics, self.groups, files, replica.files)
         self.follower = Follower(
             cluster,
             GROUP,
@@ -277,11 +278,11 @@ class Slave:
             read_pool(replica, Counters()),
             SlaveSide(
                 log_state=self.log_state,
-                adopt_history=self.adopt,
+                adopt_history=lambda history: self.adopt(history),
                 on_appended=replica.flush.appended,
                 on_confirmed=self.on_confirmed,
             ),
-            TableCopies(self.topics, self.groups, files, replica.files),
+            self.tables,
             limits,
             clock,
         )

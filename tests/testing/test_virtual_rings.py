@@ -21,7 +21,7 @@ from aerobee.client_core.message import Message
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.producer import Producer
 from aerobee.rocketmq_api.services.receives import Receives
-from aerobee.rocketmq_api.services.rings import _Line
+from aerobee.rocketmq_api.services.rings import Line
 from aerobee.rpc.core.status import RpcError, Status
 from aerobee.testing import VirtualCluster, faults
 from apache.rocketmq.v2 import definition_pb2 as v2
@@ -270,7 +270,7 @@ async def test_polls_that_wait_cause_no_traffic_between_brokers(
 
         monkeypatch.setattr(owner, name, counted)
 
-    count(_Line, "say")
+    count(Line, "say")
     count(FarWaiter, "_tell")
     count(Receives, "_take")
     async with scene_of(3) as scene:

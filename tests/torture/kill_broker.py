@@ -24,6 +24,7 @@ from pathlib import Path
 
 import grpc
 
+from aerobee.cli.local_cluster.child import ChildSpec
 from aerobee.cli.local_cluster.plan import ClusterPlan, Replica, broker_name
 from aerobee.cli.local_cluster.ports import free_ports
 from aerobee.cli.local_cluster.programs import broker_child, etcd_child, nameserver_child
@@ -82,7 +83,7 @@ class Killed:
     async def start(self) -> float:
         """Start and wait until it serves; seconds it took."""
         began = time.monotonic()
-        self._process = await spawn(broker_child(self._plan, self._replica).argv, self.log)
+        self._process = await spawn(broker_child(self._plan, self._replica))
         async with build_channel(self.address) as channel:
             stub = broker_pb2_grpc.AdminServiceStub(channel)
             while True:
@@ -104,17 +105,19 @@ class Killed:
             await self._process.wait()
 
 
-async def spawn(argv: tuple[str, ...], log: Path) -> asyncio.subprocess.Process:
-    with log.open("ab") as sink:
-        return await asyncio.create_subprocess_exec(*argv, stdout=sink, stderr=sink)
+async def spawn(spec: ChildSpec) -> asyncio.subprocess.Process:
+    if spec.folder is not None:
+        spec.folder.mkdir(exist_ok=True)
+    with spec.log.open("ab") as sink:
+        return await asyncio.create_subprocess_exec(
+            *spec.argv, stdout=sink, stderr=sink, cwd=spec.folder
+        )
 
 
 @contextlib.asynccontextmanager
 async def etcd_and_nameserver(plan: ClusterPlan) -> AsyncIterator[None]:
     plan.logs.mkdir(parents=True)
-    processes = [
-        await spawn(spec.argv, spec.log) for spec in (etcd_child(plan), nameserver_child(plan))
-    ]
+    processes = [await spawn(spec) for spec in (etcd_child(plan), nameserver_child(plan))]
     try:
         yield
     finally:

@@ -67,6 +67,9 @@ class Quotas:
         """Callers waiting for their turn: a change of quotas wakes them."""
         book.on_change(self._hear)
 
+    def __repr__(self) -> str:
+        return f"Quotas(accounts={len(self._accounts)}, connections={len(self._connected)})"
+
     # ------------------------------------------------------------------------------- who calls
 
     def of_user(self, name: str) -> Account:

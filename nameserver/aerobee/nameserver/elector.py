@@ -50,14 +50,15 @@ class Elector:
                 wake.clear()
                 # Without etcd, nobody knows which brokers are alive.
                 if self._cache.version > 0 and not self._cache.stale:
-                    await self._look(self._cache.table)
+                    await self.look(self._cache.table)
                 try:
                     async with asyncio.timeout(LOOK_INTERVAL_S):
                         await wake.wait()
                 except TimeoutError:
                     pass
 
-    async def _look(self, table: RouteTable) -> None:
+    async def look(self, table: RouteTable) -> None:
+        """Hold the elections that are due now by these routes."""
         live_by_replica_set = table.live_by_replica_set()
         due = [
             (replica_set, live)

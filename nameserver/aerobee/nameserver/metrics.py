@@ -98,7 +98,7 @@ class NameserverFigures:
             delay,
         ]
         if cache.version > 0:
-            families += _table_families(cache.table)
+            families += table_families(cache.table)
         labels = {
             "cluster": self._cluster,
             "node_type": NODE_TYPE,
@@ -135,7 +135,7 @@ class NameserverFigures:
         ]
 
 
-def _table_families(table: RouteTable) -> list[AnyFamily]:
+def table_families(table: RouteTable) -> list[AnyFamily]:
     epoch = gauge("aerobee_group_epoch", "Epoch of the broker group.", "broker_group")
     has_live_master = gauge(
         "aerobee_group_has_master", "1 while the broker group has a live master.", "broker_group"

@@ -12,7 +12,7 @@ from aerobee.cluster_view.route import TopicRoute
 from aerobee.domain.names import is_retry_topic
 from aerobee.nameserver import convert
 from aerobee.nameserver.route_cache import RouteCache
-from aerobee.rocketmq_api.clients.settings import GroupRules
+from aerobee.rocketmq_api.rules.group_rules import GroupRules
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, GroupNotFound, NoBrokerAvailable, TopicNotFound
 from aerobee.v1 import broker_pb2

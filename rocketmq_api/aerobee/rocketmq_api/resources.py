@@ -1,37 +1,24 @@
-"""Names of topics and groups: what clients call them, and their names in a store.
-
-   namespace `shop`, name `orders`             shop%orders
-   namespace `shop`, name `%DLQ%billing`       %DLQ%shop%billing
-   without a namespace                         the name
+"""Names of topics and groups: what clients call them, and their names in a store (`rules.names`).
 
 A plain name `shop%orders` is the same topic, as in Apache's brokers, which do not interpret
 namespaces.
 
-Owns: the rules for both parts. Answers carry the resource as it was received, never one made from
-the stored name: a client adopts a namespace that differs from its own.
+Owns: which names are refused, and with which code. Answers carry the resource as it was received,
+never one made from the stored name: a client adopts a namespace that differs from its own.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
 from aerobee.domain.names import (
-    DEAD_LETTER_PREFIX,
-    RETRY_PREFIX,
     SYSTEM_GROUP_PREFIX,
     check_group_name,
     check_topic_name,
     is_system_topic,
 )
 from aerobee.rocketmq_api.codes import Refused
+from aerobee.rocketmq_api.rules.names import NAMESPACE_LENGTH_MAX, is_namespace, stored_name
 from aerobee.runtime.errors import IllegalName
 from apache.rocketmq.v2 import definition_pb2 as v2
-
-NAMESPACE_LENGTH_MAX: Final = 64
-
-# Without `%`, so that a stored name can be read in only one way.
-_NAMESPACE: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAMESPACE_LENGTH_MAX}}}")
 
 
 def stored_topic(resource: v2.Resource, caller_namespace: str = "") -> str:
@@ -74,15 +61,10 @@ def _stored(resource: v2.Resource, caller_namespace: str, code: v2.Code, what: s
     name = resource.name
     if not name:
         raise Refused(code, f"the {what} has no name; give it one")
-    if not namespace:
-        return name
-    if _NAMESPACE.fullmatch(namespace) is None:
+    if namespace and not is_namespace(namespace):
         raise Refused(
             code,
             f"the namespace of {what} {name[:40]!r} is illegal: use 1 to {NAMESPACE_LENGTH_MAX} "
             "letters, digits, '_' and '-' only",
         )
-    for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
-        if name.startswith(prefix):
-            return f"{prefix}{namespace}%{name[len(prefix) :]}"
-    return f"{namespace}%{name}"
+    return stored_name(namespace, name)

@@ -50,7 +50,7 @@ class LoopDelay:
             await asyncio.sleep(interval_s)
             now_s = self._clock.monotonic_s()
             late_s = max(0.0, now_s - before_s - interval_s)
-            self._take(now_s, late_s)
+            self.take(now_s, late_s)
             if late_s >= INTERVAL_S:
                 was_late_s = now_s
             # A loop that is kept from running works as little as an idle one.
@@ -58,7 +58,8 @@ class LoopDelay:
             is_idle = not has_worked and now_s - was_late_s >= WATCHED_S
             interval_s = IDLE_INTERVAL_S if is_idle else INTERVAL_S
 
-    def _take(self, now_s: float, late_s: float) -> None:
+    def take(self, now_s: float, late_s: float) -> None:
+        """The loop was late by `late_s` seconds."""
         self.last_ms = late_s * 1_000
         self._samples.append((now_s, self.last_ms))
         while self._samples[0][0] < now_s - KEPT_S:

@@ -38,7 +38,7 @@ class SparedCollector:
         """On the running loop."""
         assert self._timer is None, "it has not begun"
         gc.callbacks.append(self._on_collection)
-        self._look()
+        self.look()
 
     def end(self) -> None:
         """Restore Python's own thresholds."""
@@ -71,9 +71,10 @@ class SparedCollector:
             self._next_s = now_s + took_s * _SHARE
             gc.set_threshold(self._young, self._middle, _NEVER)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Collect as usual again if it is time; runs once a second."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
+        self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self.look)
         if self._clock.monotonic_s() >= self._next_s:
             gc.set_threshold(self._young, self._middle, self._old)

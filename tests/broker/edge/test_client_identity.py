@@ -228,12 +228,12 @@ async def test_a_check_stream_gets_no_question_that_its_user_may_not_see_now(
         shop = client(users, broker.channel, "shop")
         await begin(shop, "T-1")
         assert (await producer.next()).half.transaction_id == "T-1"
-        await until(lambda: producer._questions)
+        await until(lambda: producer.waiting > 0)
         may.clear()  # one is on its way, and stays here
         getting = asyncio.create_task(producer.next())
         unasked = broker.wiring.transactions.checks.unasked
         await until(lambda: broker.wiring.transactions.checks.unasked > unasked + 3)
         assert not getting.done()
-        assert not producer._questions
+        assert producer.waiting == 0
         may.add("orders")
         assert (await getting).half.transaction_id == "T-1"

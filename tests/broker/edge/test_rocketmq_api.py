@@ -407,10 +407,10 @@ async def test_a_stream_of_a_client_that_is_gone_is_forgotten(
     stream = client.telemetry()
     await stream.write(settings(client_type=v2.PRODUCER, publishing=PUBLISHING))
     await stream.read()
-    readers = broker.wiring.rocketmq.service._telemetry._readers
-    assert len(readers) == 1
+    producers = broker.wiring.rocketmq.service.questions.clients
+    assert len(producers.clients) == 1
     stream.cancel()
-    await until(lambda: not readers, "the stream's end")
+    await until(lambda: not producers.clients, "the stream's end")
 
 
 async def described(broker: RunningBroker, group: str) -> dict[str, str]:

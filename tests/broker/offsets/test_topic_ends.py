@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +31,7 @@ from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import Busy, LeaseExpired, NotWritable
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
-from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable, JournalMark
 from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import (
     KEY,
@@ -191,8 +190,10 @@ def stored_entries() -> tuple[Any, Any, Any]:
 class Scene:
     """A replica's journal beside a store, and a topic that nameservers call deleted."""
 
-    def __init__(self, root: Path, log: MemoryLog | None = None) -> None:
-        self.replica = Replica(log or MemoryLog())
+    def __init__(
+        self, root: Path, log: MemoryLog | None = None, table: ConsumerOffsetTable | None = None
+    ) -> None:
+        self.replica = Replica(log or MemoryLog(), table)
         self.topics = TopicTable({TOPIC: TopicConfig(name=TOPIC)})
         self.store: MessageStore = open_store(root)
         self.saves = 0
@@ -395,15 +396,21 @@ async def test_an_end_that_came_in_the_log_counts_once_it_is_on_the_disk(tmp_pat
         assert scene.written == 0
 
 
+def from_elsewhere() -> ConsumerOffsetTable:
+    """It does not know which topics ended before a time far ahead."""
+    table = ConsumerOffsetTable()
+    table.mark = JournalMark(0, 0, topic_ends_from_ms=1 << 60)
+    return table
+
+
 @pytest.mark.parametrize(("deleted_at_ms", "ended"), [(1, 0), (1 << 50, 1)])
 async def test_where_ends_may_be_unknown_messages_after_the_deletion_are_another_life(
     tmp_path: Path, deleted_at_ms: int, ended: int
 ) -> None:
     """The table came from elsewhere, so that nothing tells whether the topic ended already."""
-    scene = Scene(tmp_path)
+    table = from_elsewhere()
+    scene = Scene(tmp_path, table=table)
     append(scene.store, TOPIC, 0, b"stored at some time")
-    table = scene.replica.table
-    scene.replica.state._put(replace(scene.replica.state._mark, topic_ends_from_ms=1 << 60))
     assert stored(table).mark == table.mark
     async with working(scene):
         await scene.replica.lead(1)
@@ -416,12 +423,10 @@ async def test_the_life_that_a_master_has_left_alone_is_ended_by_no_later_master
     tmp_path: Path,
 ) -> None:
     """A slave knows all ends, but not that its master did not."""
-    master = Scene(tmp_path / "m")
+    master = Scene(tmp_path / "m", table=from_elsewhere())
     slave = Scene(tmp_path / "s", master.replica.log)
     for scene in (master, slave):
         append(scene.store, TOPIC, 0, b"of the new life")
-    state = master.replica.state
-    state._put(replace(state._mark, topic_ends_from_ms=1 << 60))
     async with working(master), working(slave):
         await committed_everywhere(master.replica)
         for scene in (slave, master):

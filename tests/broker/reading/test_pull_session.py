@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode, Wake
+from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode
 from aerobee.broker.reading.pull_session import (
     COLD_READS_MAX,
     ColdPull,
@@ -69,8 +69,10 @@ class HandEgress(Egress):
             return Fetched(ReadCode.OK, next_offset, 0, end)
         return Fetched(ReadCode.OK, next_offset, 0, end, records, len(records), place)
 
-    def waits(self, queue_id: int, wake: Wake) -> bool:
-        return wake in self._waiting.get((TOPIC, queue_id), {})
+    @property
+    def waiting(self) -> int:
+        """Handles that wait for their queues to grow."""
+        return sum(map(len, self._waiting.values()))
 
     def grow(self, queue_id: int, count: int) -> None:
         self.ends[queue_id] = self.ends.get(queue_id, 0) + count
@@ -95,13 +97,20 @@ class Stream:
     loads: list[ColdPull] = field(default_factory=list)
     got: dict[int, int] = field(default_factory=dict)
     ended: dict[int, AerobeeError] = field(default_factory=dict)
+    live: dict[int, tuple[int, dict[str, bool]]] = field(default_factory=dict)
+    """Handles whose end was not told yet: the queue, and how it is read."""
 
     def __post_init__(self) -> None:
         self.session = PullSession(self.egress, is_current=lambda key, epoch: True)
 
     def subscribe(self, handle: int, queue_id: int, credit: int = 1 << 40, **fields: bool) -> None:
         self.got[handle] = 0
+        self.live[handle] = queue_id, fields
         self.session.subscribe(handle, parameters(queue_id, **fields), credit)
+
+    def unsubscribe(self, handle: int) -> None:
+        self.live.pop(handle, None)
+        self.session.unsubscribe(handle)
 
     def step(self) -> bool:
         """What the writer of frames does; False if there was nothing to do."""
@@ -111,6 +120,7 @@ class Stream:
         elif isinstance(frame, PulledFrame):
             if frame.error is not None:
                 self.ended[frame.handle] = frame.error
+                self.live.pop(frame.handle, None)
             elif frame.fetched is not None and frame.handle in self.got:
                 assert frame.fetched.next_offset >= self.got[frame.handle]
                 self.got[frame.handle] = frame.fetched.next_offset
@@ -123,7 +133,7 @@ class Stream:
     def run(self) -> None:
         """Until there is nothing to send and nobody ready."""
         for _ in range(100_000):
-            if not self.step() and not self.session._ready:
+            if not self.step() and not self.session.standing.ready:
                 return
         raise AssertionError("the stream never came to rest")
 
@@ -132,25 +142,23 @@ class Stream:
         self.session.loaded(pull, error or self.egress.find(pull.cold.wanted))
 
     def check(self) -> None:
-        session = self.session
-        assert not session._cold or session._loading == COLD_READS_MAX or session._ready
+        standing = self.session.standing
+        assert not standing.cold or standing.loading == COLD_READS_MAX or standing.ready
         self.check_places()
 
     def check_places(self) -> None:
-        session = self.session
-        assert session._loading == len(self.loads) <= COLD_READS_MAX
-        live = set(session._handles.values())
-        loading = {pull.handle for pull in self.loads}
-        assert set(session._ready) | set(session._cold) | set(session._behind) <= live
-        for handle in live:
-            places = [
-                handle in session._ready,
-                handle in session._cold,
-                handle in loading,
-                handle.credit <= 0,
-                self.egress.waits(handle.parameters.queue_id, handle.wake),
-            ]
-            assert places.count(True) == 1, (handle, places)
+        """Each handle is in one place."""
+        standing = self.session.standing
+        assert standing.loading == len(self.loads) <= COLD_READS_MAX
+        assert standing.behind <= standing.handles <= len(self.live)
+        places = (
+            standing.ready,
+            standing.cold,
+            sum(not pull.handle.ended for pull in self.loads),
+            standing.without_credit,
+            self.egress.waiting,
+        )
+        assert sum(places) == standing.handles, (standing, places)
 
 
 async def test_queues_that_waited_for_a_load_go_on_when_what_they_want_is_in_memory_by_then() -> (
@@ -177,7 +185,7 @@ async def test_a_load_that_ends_lets_the_next_one_begin_whatever_became_of_its_h
         stream.egress.cold.add(queue)
         stream.subscribe(queue, queue, leased=True)
     stream.run()
-    stream.session.unsubscribe(0)
+    stream.unsubscribe(0)
     stream.egress.end_lease(GroupQueue("g", TOPIC, 1))
     stream.finish()
     stream.finish()
@@ -215,9 +223,9 @@ async def test_handles_that_end_leave_nothing_behind_in_a_stream_whose_loads_han
         if number % 2:
             stream.run()
         if number >= COLD_READS_MAX:
-            stream.session.unsubscribe(number)
-    assert len(stream.session._cold) + len(stream.session._ready) == 0
-    assert not stream.egress._waiting
+            stream.unsubscribe(number)
+    assert stream.session.standing.cold + stream.session.standing.ready == 0
+    assert stream.egress.waiting == 0
 
 
 def command(stream: Stream, chance: random.Random, queues: int) -> None:
@@ -235,7 +243,7 @@ def command(stream: Stream, chance: random.Random, queues: int) -> None:
         case 1:
             stream.session.grant(handle, chance.randrange(1, 9))
         case 2 if chance.random() < 0.3:
-            stream.session.unsubscribe(handle)
+            stream.unsubscribe(handle)
         case _:
             stream.step()
 
@@ -272,15 +280,18 @@ async def test_whatever_happens_no_handle_is_left_where_nobody_takes_it(seed: in
             event(stream, chance, queues)
         stream.check_places()
     egress.failing.clear()
-    for handle in list(session._handles):
+    for handle in stream.live:
         session.grant(handle, 1 << 40)
     stream.run()
     while stream.loads:
         stream.finish(chance.randrange(len(stream.loads)))
         stream.run()
-    for live in session._handles.values():
-        assert live.position == egress.ends.get(live.parameters.queue_id, 0)
-        assert egress.waits(live.parameters.queue_id, live.wake)
+    assert egress.waiting == session.handle_count == len(stream.live)
+    for handle, (queue, fields) in stream.live.items():
+        if not fields["filtered"]:
+            assert stream.got[handle] == egress.ends.get(queue, 0)
+    for place in session.places():
+        assert place.position == egress.ends.get(place.key.queue_id, 0)
     session.close()
-    assert not egress._waiting
+    assert egress.waiting == 0
     assert not egress._leased

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.popping.revivals import Revivals
-from aerobee.broker.reading.confirmed_records import ConfirmedRecords
+from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
 from aerobee.broker.replication.duties import Duty
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.runtime.errors import NotWritable
@@ -107,13 +107,14 @@ class TakenOver:
         self.lost: list[str] = []
         """Messages that a committed offset left out."""
         self.now_ms = 1_000_000
+        self.on_grown: list[Callable[[Sequence[tuple[str, int]]], None]] = []
         self.store_host_ipv6 = False
         topics = {
             REVIVE_LOG: SimpleNamespace(read_queue_count=len(queues)),
             RETRIES: SimpleNamespace(read_queue_count=1),
         }
         parts: Any = SimpleNamespace(
-            store=SimpleNamespace(on_grown=lambda told: None),
+            store=SimpleNamespace(on_grown=self.on_grown.append),
             roles=None,
             reads=None,
             journal=SimpleNamespace(writer=lambda: None),
@@ -127,7 +128,6 @@ class TakenOver:
             writes=self,
         )
         self.revivals = Revivals(parts)
-        self.revivals._reader.read = self.read  # type: ignore[method-assign,assignment]
 
     async def read(self, topic: str, queue_id: int, at: int, **limits: int) -> ConfirmedRecords:
         await turns(1)
@@ -159,7 +159,13 @@ class _Topics(dict[str, Any]):
         return [REVIVE_LOG]
 
 
-async def test_a_break_in_a_hand_over_loses_and_repeats_no_message_that_apache_handed_out() -> None:
+async def test_a_break_in_a_hand_over_loses_and_repeats_no_message_that_apache_handed_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder: TakenOver
+    monkeypatch.setattr(
+        ConfirmedReader, "read", lambda _, *place, **limits: folder.read(*place, **limits)
+    )
     for begin, length in breaks(30, 20):
         folder = TakenOver(
             [checkpoint(0, 0, 1), checkpoint(1, 1, 2), checkpoint(2, 2, 3)],
@@ -172,7 +178,8 @@ async def test_a_break_in_a_hand_over_loses_and_repeats_no_message_that_apache_h
             await call_off(revivals, begin, length, folder.copied.copy)
             await until(lambda folder=folder: folder.lost or folder.committed == {0: 2, 1: 0})
             folder.now_ms = LATER_MS + 10_000
-            revivals._on_grown([(REVIVE_LOG, 0)])
+            for told in folder.on_grown:
+                told([(REVIVE_LOG, 0)])
             await until(lambda folder=folder: folder.lost or folder.committed == {0: 2, 1: 2})
         found = sorted(folder.copied), folder.lost
         assert found == ([f"message {each}" for each in range(6)], []), (begin, length)

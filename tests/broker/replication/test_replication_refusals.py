@@ -165,7 +165,7 @@ async def test_a_damaged_first_frame_is_refused(master: Master, frame: bytes) ->
 async def test_who_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
     async with running_master(tmp_path / "m", heartbeat_interval_s=0.1) as master:
         async with bare_slave(master) as slave:
-            code = await asyncio.wait_for(slave._call.code(), 5)
+            code = await asyncio.wait_for(slave.call.code(), 5)
             assert code is grpc.StatusCode.UNAVAILABLE
         assert not master.roles.events
 
@@ -243,7 +243,7 @@ async def test_a_silent_slave_is_given_up(tmp_path: Path) -> None:
                     break
                 heartbeats += event.WhichOneof("event") == "heartbeat"
             assert heartbeats >= 4  # the master itself spoke all the time
-            assert (await slave._call.code()) is grpc.StatusCode.UNAVAILABLE
+            assert (await slave.call.code()) is grpc.StatusCode.UNAVAILABLE
         assert master.roles.events == [("joined", NAME), ("left", NAME)]
 
 
@@ -252,8 +252,8 @@ async def test_the_end_of_the_stream_by_the_slave_is_no_error(master: Master) ->
         await slave.hello()
         await slave.bytes()
         await slave.write(slave.frames.ack(0, 0))
-        await slave._call.done_writing()
-        assert (await asyncio.wait_for(slave._call.code(), 5)) is grpc.StatusCode.OK
+        await slave.call.done_writing()
+        assert (await asyncio.wait_for(slave.call.code(), 5)) is grpc.StatusCode.OK
     assert master.roles.events == [("joined", NAME), ("left", NAME)]
 
 
@@ -409,7 +409,7 @@ async def test_nothing_is_stored_before_the_history_is_durable(tmp_path: Path) -
             await gate.wait()
             slave.history = adopted
 
-        slave.follower._side = replace(slave.follower._side, adopt_history=adopt)
+        slave.adopt = adopt  # type: ignore[method-assign, assignment]
         slave.follow(master.address)
         await asyncio.sleep(0.1)
         assert slave.store.appended_end == 0

@@ -45,14 +45,14 @@ class ScriptedMaster:
     """What a master says, frame by frame; what the slave says is kept."""
 
     def __init__(self, *frames: bytes | None) -> None:
-        self._frames = list(frames)
+        self.frames = list(frames)
         self.heard: list[bytes] = []
 
     async def read(self) -> bytes | None:
-        if not self._frames:
+        if not self.frames:
             await asyncio.Event().wait()
         await asyncio.sleep(0)
-        return self._frames.pop(0)
+        return self.frames.pop(0)
 
     async def write(self, frame: bytes) -> None:
         self.heard.append(frame)
@@ -131,11 +131,11 @@ async def test_a_master_without_the_slaves_epochs_is_left(tmp_path: Path) -> Non
 
 async def test_a_master_that_proves_nothing_is_not_followed(tmp_path: Path) -> None:
     """An older version does not know of the comparison."""
-    async with running_slave(tmp_path / "s") as slave:
+    script = ScriptedMaster()
+    async with running_slave(tmp_path / "s", connect=script.connect) as slave:
         slave.history = history((1, 0))
         end = slave.store.append(batch_of("t", b"mine"), queue_id=0).end
-        script = ScriptedMaster(agreed(start=end))
-        slave.follower._connect = script.connect
+        script.frames.append(agreed(start=end))
         with pytest.raises(InvalidArgument, match="the same version"):
             await slave.follow("master:1")
         assert not slave.adopted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -210,8 +211,8 @@ class Watched:
         acknowledged = roles.replica_acknowledged
 
         def note(name: ReplicaName, end: int) -> None:
-            for stream in sender._streams.values():
-                self.bytes_max = max(self.bytes_max, stream.sent_end - stream.acknowledged_end)
+            for sent, stored in re.findall(r"sent_end=(\d+), acknowledged_end=(\d+)", repr(sender)):
+                self.bytes_max = max(self.bytes_max, int(sent) - int(stored))
             acknowledged(name, end)
 
         roles.replica_acknowledged = note  # type: ignore[method-assign]

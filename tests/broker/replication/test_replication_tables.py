@@ -91,16 +91,16 @@ async def test_what_a_slave_has_is_not_sent_again(tmp_path: Path) -> None:
     async with running_master(tmp_path / "m") as master, running_slave(tmp_path / "s") as slave:
         write_tables(master, ORDERS)
         slave.follow(master.address)
-        await until(lambda: len(slave.follower._tables.taken) == 3)
+        await until(lambda: len(slave.tables.taken) == 3)
         await slave.stop()
         taken: list[str] = []
-        take = slave.follower._tables.take
+        take = slave.tables.take
 
         async def note(path: str, content: bytes) -> None:
             taken.append(path)
             await take(path, content)
 
-        slave.follower._tables.take = note  # type: ignore[method-assign]
+        slave.tables.take = note  # type: ignore[method-assign]
         write(master, DELAY_OFFSETS_PATH, b'{"offsetTable":{1:6}}')
         slave.follow(master.address)
         path = tmp_path / "s" / DELAY_OFFSETS_PATH
@@ -115,7 +115,7 @@ async def test_topics_that_are_newer_here_are_left_alone(tmp_path: Path) -> None
         slave.topics.put(BILLS)
         slave.topics.metadata_revision = 10
         slave.follow(master.address)
-        await until(lambda: len(slave.follower._tables.taken) == 3)
+        await until(lambda: len(slave.tables.taken) == 3)
         assert slave.topics.names() == ["bills"]
         write_tables(master, BILLS, ORDERS, revision=11)
         await until(lambda: slave.topics.names() == ["bills", "orders"])
@@ -136,7 +136,7 @@ async def test_a_lower_revision_of_another_history_is_not_older(tmp_path: Path) 
 async def test_damaged_or_unknown_tables_change_nothing(tmp_path: Path) -> None:
     async with running_slave(tmp_path / "s") as slave:
         slave.topics.put(BILLS)
-        tables = slave.follower._tables
+        tables = slave.tables
         await tables.take(TOPICS_PATH, b"{ not a table")
         await tables.take(SUBSCRIPTION_GROUPS_PATH, b"[]")
         await tables.take("../escape.json", b"{}")
@@ -190,13 +190,13 @@ async def test_a_file_is_read_once_for_each_time_that_it_is_written(tmp_path: Pa
 async def test_tables_that_change_all_the_time_are_sent_once_a_second(tmp_path: Path) -> None:
     async with running_master(tmp_path / "m") as master, running_slave(tmp_path / "s") as slave:
         taken: list[bytes] = []
-        take = slave.follower._tables.take
+        take = slave.tables.take
 
         async def note(path: str, content: bytes) -> None:
             taken.append(content)
             await take(path, content)
 
-        slave.follower._tables.take = note  # type: ignore[method-assign]
+        slave.tables.take = note  # type: ignore[method-assign]
         slave.follow(master.address)
         await until(lambda: slave.follower.is_connected)
         began_s = time.monotonic()

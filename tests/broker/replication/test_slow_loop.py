@@ -29,7 +29,7 @@ def late_by(seconds: float, times: int, every_s: float) -> float:
     delay.on_late(LATE_S, lambda: told.append(None))
     for _ in range(times):
         clock.advance_ms(round(every_s * 1_000))
-        delay._take(clock.monotonic_s(), seconds)
+        delay.take(clock.monotonic_s(), seconds)
     assert len(told) == (times if seconds >= LATE_S else 0)
     return delay.late_share(LATE_S, WINDOW_S)
 

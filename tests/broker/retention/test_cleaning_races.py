@@ -75,7 +75,7 @@ async def cleaned(disk: FaultDisk, *more_holds: Hold) -> AsyncIterator[Cleaned]:
     cleaning = Cleaning(store.retention, holds, CONFIG.retention, flushing.upkeep)
     run = asyncio.create_task(flushing.run())
     async with asyncio.timeout(10):
-        while store.retention._in_files_end() < store.appended_end:
+        while store.retention.in_files_end < store.appended_end:
             flushing.request()
             await asyncio.sleep(0.02)
     expire(Path(disk.root), clock)

@@ -183,7 +183,7 @@ async def test_a_request_of_apaches_recalls_none_of_two_messages_with_one_id(
     for body in (b"1", b"22"):
         message = sent_message("later", body, ID, delivery_timestamp=timestamp(due_ms))
         assert (await client(broker).send(message)).status.code == v2.OK
-    finder: Finder = broker.wiring.delays.schedule._finder
+    finder: Finder = broker.wiring.delays.finder
     await finder.until_fed()
     properties = {"TIMER_DEL_UNIQKEY": f"later+{ID}", "REAL_TOPIC": "later"}
     request: Any = _Request({**properties, "TIMER_OUT_MS": str(due_ms - 1_000)})

@@ -211,14 +211,14 @@ async def test_where_nobody_names_the_topic_the_sender_is_asked_and_else_another
     await begin(first.client, "T-1")
     await begin(second.client, "T-2")
     checks = broker.wiring.transactions.checks
-    checks._rules = checks._rules._replace(timeout_ms=0, interval_ms=0)
+    checks.rules = checks.rules._replace(timeout_ms=0, interval_ms=0)
     for _ in range(5):
         await checks.scan()
-        await until(lambda: not broker.wiring.halves._recent)
+        await until(lambda: broker.wiring.halves.recent_count == 0)
     await until(lambda: len(first.ids) + len(second.ids) == 10)
     assert (set(first.ids), set(second.ids)) == ({"T-1"}, {"T-2"})
     await first.close()
-    await until(lambda: len(broker.wiring.rocketmq.service.questions.clients._streams) == 1)
+    await until(lambda: len(broker.wiring.rocketmq.service.questions.clients.clients) == 1)
     await checks.scan()
     await until(lambda: "T-1" in second.ids)
 
@@ -491,7 +491,7 @@ async def test_what_is_measured(start_broker: StartBroker, connect: Connect) -> 
     await decide(broker, "T-1", Outcome.COMMITTED)
     await decide(broker, "T-2", Outcome.ROLLED_BACK)
     checks = wiring.transactions.checks
-    checks._rules = checks._rules._replace(timeout_ms=3_600_000)
+    checks.rules = checks.rules._replace(timeout_ms=3_600_000)
     client = V2(broker.channel)
     await begin(client, "T-4")
     await begin(client, "T-5")
@@ -564,7 +564,7 @@ async def test_streams_that_break_while_they_are_asked_harm_nobody(
         await until(lambda goes=goes: len(goes.asked) > 2)
         await goes.close()
     questions = broker.wiring.rocketmq.service.questions
-    await until(lambda: questions.clients._streams.keys() == {"stays"})
+    await until(lambda: questions.clients.clients == {"stays"})
     count = len(stays.asked)
     await until(lambda: len(stays.asked) > count + 40)
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]

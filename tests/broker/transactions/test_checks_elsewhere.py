@@ -110,7 +110,7 @@ async def nodes(broker: RunningBroker) -> AsyncIterator[list[Node]]:
 
 def asked_at(broker: RunningBroker) -> set[str]:
     """Topics that other nodes have named."""
-    return broker.wiring.rocketmq.service.questions._nodes.topics
+    return broker.wiring.rocketmq.service.questions.nodes.topics
 
 
 async def test_a_producer_that_knows_one_node_only_is_asked_there(
@@ -168,7 +168,7 @@ async def test_nodes_do_not_ask_each_other_about_producers_that_neither_has(
     ):
         near = await Asked(V2(channel, {"x-mq-client-id": "near"}), ORDERS).open()
         far = await Asked(V2(second_channel, {"x-mq-client-id": "far"}), ORDERS).open()
-        await until(lambda: first.service.questions._nodes.topics == {ORDERS})
+        await until(lambda: first.service.questions.nodes.topics == {ORDERS})
         await V2(broker.channel, {"x-mq-client-id": "dead"}).send(half_message("T-1"))
         await until(lambda: near.asked)
         await near.close()

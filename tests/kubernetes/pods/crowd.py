@@ -25,23 +25,23 @@ class Crowd:
     """Use `open_crowd`."""
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
+        self.samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         """When each ended, and its factor."""
         self.process_id = 0
 
     def factor(self, since_s: float) -> float:
         """The mean of those measured since then, by the monotonic clock; about 1 on an idle
         machine. Of none it is the last one before."""
-        since = [factor for ended_s, factor in self._samples if ended_s >= since_s]
+        since = [factor for ended_s, factor in self.samples if ended_s >= since_s]
         if not since:
-            since = [self._samples[-1][1] if self._samples else 1.0]
+            since = [self.samples[-1][1] if self.samples else 1.0]
         return sum(since) / len(since)
 
     async def read(self, process: asyncio.subprocess.Process) -> None:
         self.process_id = process.pid
         assert process.stdout is not None
         while line := await process.stdout.readline():
-            self._samples.append((time.monotonic(), float(line)))
+            self.samples.append((time.monotonic(), float(line)))
 
 
 @asynccontextmanager

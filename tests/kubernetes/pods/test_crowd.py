@@ -23,8 +23,8 @@ BUSY = "print(flush=True)\nwhile True: pass"
 async def factor(crowd: Crowd) -> float:
     """Of some samples that begin from now on."""
     began_s = time.monotonic()
-    before = len(crowd._samples)
-    while len(crowd._samples) < before + SAMPLES:
+    before = len(crowd.samples)
+    while len(crowd.samples) < before + SAMPLES:
         await asyncio.sleep(0.05)
     return crowd.factor(began_s)
 
@@ -50,7 +50,7 @@ async def test_work_on_a_core_that_others_want_takes_that_much_longer() -> None:
 async def test_a_crowd_is_of_the_time_that_is_asked_for() -> None:
     crowd = Crowd()
     assert crowd.factor(0.0) == 1
-    crowd._samples.extend([(1.0, 9.0), (2.0, 3.0), (3.0, 2.0)])
+    crowd.samples.extend([(1.0, 9.0), (2.0, 3.0), (3.0, 2.0)])
     assert crowd.factor(0.0) == pytest.approx(14 / 3)
     assert crowd.factor(1.5) == pytest.approx(2.5)
     assert crowd.factor(4.0) == 2

@@ -117,7 +117,7 @@ async def test_a_channel_closes_at_once_though_its_server_does_nothing(
 ) -> None:
     """One whose machine is gone, or which has no time, holds nobody up: a slave that is elected
     leaves its former master so."""
-    monkeypatch.setattr(channel_module, "_FAREWELL_S", 3_600.0)
+    monkeypatch.setattr(channel_module, "FAREWELL_S", 3_600.0)
 
     async def idle(peer: RawPeer) -> None:
         await requested(peer)

@@ -281,7 +281,7 @@ async def test_a_client_that_does_not_leave_holds_a_stop_up_for_the_grace_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of a master that steps down, whose folder is opened again: others wait for it."""
-    monkeypatch.setattr(server_module, "_FAREWELL_S", 3_600.0)
+    monkeypatch.setattr(server_module, "FAREWELL_S", 3_600.0)
     stopped = ManualClock().monotonic_s  # no tick cuts it off
     async with serving(now=stopped) as running, raw_peer(running.port) as peer:
         await peer.ping()

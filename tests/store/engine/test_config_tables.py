@@ -283,13 +283,13 @@ def test_a_table_of_many_renders_only_what_has_changed(monkeypatch: pytest.Monke
         table.put(TopicConfig(name=f"topic-{number}"))
     table.snapshot_bytes(1)
     rendered: list[str] = []
-    bean_of = config_tables._topic_bean
+    bean_of = config_tables.topic_bean
 
     def counted(config: TopicConfig) -> dict[str, object]:
         rendered.append(config.name)
         return bean_of(config)
 
-    monkeypatch.setattr(config_tables, "_topic_bean", counted)
+    monkeypatch.setattr(config_tables, "topic_bean", counted)
     table.put(TopicConfig(name="topic-7", perm=4))
     table.put(TopicConfig(name="new"))
     table.remove("topic-9")

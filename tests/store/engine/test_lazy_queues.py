@@ -18,6 +18,7 @@ import pytest
 from aerobee.runtime.clock import ManualClock
 from aerobee.store.engine.disk import DirectoryEntry, DiskFile, RealDisk
 from aerobee.store.engine.errors import QueueDamaged
+from aerobee.store.engine.file_cache import FileCache
 from aerobee.store.engine.message_store import MessageStore
 from tests.support.fault_disk import FaultDisk
 from tests.support.stores import (
@@ -182,19 +183,20 @@ def test_a_cold_read_finds_the_damage_too(root: Path) -> None:
     lose_queue(root)
     store = open_store(root, LAZY)
     disk = RealDisk(root)
+    files = FileCache(disk, LAZY.open_files_max)
     queue = store.queues.get("Orders", 1)
     assert queue is not None
-    assert queue.read_entries_nowait(store._files, 0, 5) is None  # nobody has looked yet
+    assert queue.read_entries_nowait(files, 0, 5) is None  # nobody has looked yet
     with pytest.raises(QueueDamaged):
         queue.plan_read(disk, 0, 5).run()
     with pytest.raises(QueueDamaged):
-        queue.read_entries_nowait(store._files, 0, 5)
+        queue.read_entries_nowait(files, 0, 5)
     other = store.queues.get("Orders", 2)
     assert other is not None
     entries = other.plan_read(disk, 3, 15).run()
     assert len(entries) == 15 * 20
-    assert other.read_entries_nowait(store._files, 3, 15) == entries
-    assert other.read_entries(store._files, 3, 15) == entries
+    assert other.read_entries_nowait(files, 3, 15) == entries
+    assert other.read_entries(files, 3, 15) == entries
 
 
 class CountingDisk(RealDisk):

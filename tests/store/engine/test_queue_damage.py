@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from aerobee.runtime.clock import ManualClock
 from aerobee.store.engine.disk import RealDisk
 from aerobee.store.engine.errors import QueueDamaged
+from aerobee.store.engine.folder_state import load_checkpoint
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.queues.queue_trim import QueueTrim
 from aerobee.store.format.consume_queue_entry import unpack_entries
@@ -56,9 +57,9 @@ def queue_files(root: Path) -> list[Path]:
     return sorted((root / "consumequeue/Orders/0").iterdir())
 
 
-def drop_segments(store: MessageStore, count: int) -> None:
+def drop_segments(root: Path, store: MessageStore, count: int) -> None:
     for _ in range(count):
-        store._disk.remove(store.log.drop_oldest().path)
+        RealDisk(root).remove(store.log.drop_oldest().path)
 
 
 def take_trim(store: MessageStore) -> QueueTrim:
@@ -92,11 +93,11 @@ def test_a_reader_takes_what_retention_removes_for_no_damage(
     store = open_store(root, LAZY)
     queue = store.queues.get("Orders", 0)
     assert queue is not None
-    drop_segments(store, 5)
-    read = queue.plan_read(store._disk, 50, 5)
+    drop_segments(root, store, 5)
+    read = queue.plan_read(RealDisk(root), 50, 5)
     work = take_trim(store)
     if planned == "during the trim":
-        read = queue.plan_read(store._disk, 50, 5)
+        read = queue.plan_read(RealDisk(root), 50, 5)
     claimed_end = queue.claimed_end
     work.run()
     assert work.removed_files == 2
@@ -116,7 +117,7 @@ def test_a_checkpoint_takes_what_retention_removes_for_no_damage(root: Path, tak
     store = open_store(root, LAZY)
     queue = store.queues.get("Orders", 0)
     assert queue is not None
-    drop_segments(store, 5)
+    drop_segments(root, store, 5)
     append(store, "Orders", 0, b"new")
     write_out = store.queues.take_write_out() if taken == "before the trim" else None
     work = take_trim(store)
@@ -125,7 +126,7 @@ def test_a_checkpoint_takes_what_retention_removes_for_no_damage(root: Path, tak
     queue.claimed_end = claimed_end
     if write_out is None:
         write_out = store.queues.take_write_out()
-    write_out.run(store.ledger._checkpoint)
+    write_out.run(load_checkpoint(RealDisk(root)))
     store.queues.finish_write_out(write_out)
     store.queues.finish_trim(work)
     # What the files hold has grown, and whoever looks next compares them with that.
@@ -144,8 +145,8 @@ def test_a_reader_still_finds_a_last_file_that_was_lost_while_retention_removes(
     store = open_store(root, LAZY)
     queue = store.queues.get("Orders", 0)
     assert queue is not None
-    drop_segments(store, 5)
-    read = queue.plan_read(store._disk, 40, 5)
+    drop_segments(root, store, 5)
+    read = queue.plan_read(RealDisk(root), 40, 5)
     queue_files(root)[-1].unlink()
     queue.is_trimmed = True
     with pytest.raises(QueueDamaged):
@@ -225,7 +226,7 @@ def test_no_trim_passes_over_a_message_that_the_log_has(
     if while_running:
         damage(queue_files(root)[which], rng)
         for count in removals:
-            drop_segments(store, count)
+            drop_segments(root, store, count)
             trim(store)
     kept = in_log(store)
     assert store.queues.bounds("Orders", 0).min_offset <= kept[0]
@@ -256,7 +257,7 @@ def test_a_lost_file_makes_a_queue_damaged_and_the_next_start_has_all_messages(
 ) -> None:
     store = open_store(root, LAZY)
     queue_files(root)[lost].unlink()
-    drop_segments(store, 1)
+    drop_segments(root, store, 1)
     trim(store)
     assert store.queues.bounds("Orders", 0).min_offset == 0
     assert store.statistics().damaged_queue_count == 1
@@ -271,7 +272,7 @@ def test_a_lost_file_makes_a_queue_damaged_and_the_next_start_has_all_messages(
 
 def test_files_that_a_killed_trim_had_removed_are_no_damage(root: Path) -> None:
     store = open_store(root, LAZY)
-    drop_segments(store, 5)  # the queue is to begin with message 25
+    drop_segments(root, store, 5)  # the queue is to begin with message 25
     store.close()
     for path in queue_files(root)[:2]:
         path.unlink()
@@ -279,7 +280,7 @@ def test_files_that_a_killed_trim_had_removed_are_no_damage(root: Path) -> None:
     assert store.recovery.rebuilt_queues == ()
     assert store.queues.bounds("Orders", 0).min_offset == 25
     assert len(read_queue(store, "Orders", 0)) == 35
-    drop_segments(store, 2)
+    drop_segments(root, store, 2)
     trim(store)
     assert [path.name for path in queue_files(root)] == [f"{n * 200:020d}" for n in (3, 4, 5)]
     check_agreement(store)
@@ -361,7 +362,7 @@ def test_an_idle_queue_uses_no_offset_twice_though_its_last_file_is_damaged(
     for _ in range(20):
         append(store, "Other", 0, LARGE)
     flush(store)
-    drop_segments(store, 3)
+    drop_segments(tmp_path, store, 3)
     trim(store)
     store.close()
     path = queue_files(tmp_path)[-1]

@@ -47,6 +47,7 @@ def grown(root: Path, config: StoreConfig = SMALL_FILES) -> MessageStore:
     flush(store)
     end_topic(store, "Orders")
     append(store, "Orders", 0, b"new", b"new 2")
+    clock.advance_ms(10)
     return store
 
 
@@ -134,7 +135,6 @@ def killed(store: MessageStore, root: Path, tmp_path: Path) -> Path:
 
 
 def killed_after_a_checkpoint(store: MessageStore, root: Path, tmp_path: Path) -> Path:
-    store._clock.advance_ms(10)  # type: ignore[attr-defined]
     flush(store)
     return crashed_copy(root, tmp_path / "killed")
 

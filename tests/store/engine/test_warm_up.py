@@ -109,8 +109,9 @@ def test_warming_up_changes_no_byte_whatever_is_appended_meanwhile(tmp_path: Pat
         if taken is not None:
             taken.run()
             store.supply.finish_warm_up(taken)
-        if store.supply.take_prepare() is not None:
-            store.supply._prepare_work = None  # this time nothing comes of it
+        prepared = store.supply.take_prepare()
+        if prepared is not None:
+            store.supply.finish_prepare(prepared)  # this time nothing comes of it
     flush(store)
     assert read_queue(store, "Orders", 0) == bodies
     again = open_store(crashed_copy(tmp_path, tmp_path.parent / "copy"), CONFIG)

@@ -19,6 +19,7 @@ from aerobee.store.engine.config import FlushMode, StoreConfig
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.statistics import StoreState
 from aerobee.store.flush.flush_thread import FlushThread
+from aerobee.store.flush.policy import FlushPolicy
 from tests.support.fault_disk import FaultDisk, broken, no_space
 from tests.support.stores import SMALL, append, batch_of, check_agreement, open_store, read_queue
 from tests.support.waiting import until
@@ -250,12 +251,16 @@ async def test_on_the_way_out_both_threads_finish_what_they_have(tmp_path: Path)
     check_agreement(reopened)
 
 
+def never(*_: object, **__: object) -> bool:
+    return False
+
+
 async def test_nothing_that_follows_from_the_log_is_written_before_the_log_is_on_the_disk(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a power failure queues and checkpoint would speak of records that are lost."""
+    monkeypatch.setattr(FlushPolicy, "due_by_time", never)  # no flush before this
     async with running(tmp_path, SYNC) as flushing:
-        flushing.thread._tick = lambda: None  # type: ignore[method-assign]  # no flush before this
         append(flushing.store, "Orders", 0, b"a")
         await until(lambda: flushing.store.ledger.checkpoint_due)
         flushing.disk.datasync_gate = threading.Event()
@@ -270,9 +275,11 @@ async def test_nothing_that_follows_from_the_log_is_written_before_the_log_is_on
     flushing.store.close()
 
 
-async def test_what_comes_during_a_flush_is_flushed_right_after_it(tmp_path: Path) -> None:
+async def test_what_comes_during_a_flush_is_flushed_right_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FlushPolicy, "due_by_time", never)  # time must not help
     async with running(tmp_path, SYNC) as flushing:
-        flushing.thread._tick = lambda: None  # type: ignore[method-assign]  # time must not help
         release = threading.Event()
         real = flushing.disk.fsync_directory
 

@@ -95,6 +95,21 @@ class ColdPull:
     handle: _Handle
 
 
+class Standing(NamedTuple):
+    """The handles of a stream, by what they wait for."""
+
+    handles: int
+    ready: int
+    """They wait for their turn."""
+    cold: int
+    """They wait for others' cold reads to end."""
+    loading: int
+    """Cold reads under way, some perhaps of handles that have ended."""
+    behind: int
+    """Their clients do not know yet how far their filters have come."""
+    without_credit: int
+
+
 class PullSession:
     """The handles of one stream."""
 
@@ -117,11 +132,23 @@ class PullSession:
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"PullSession(handles={len(self._handles)}, ready={len(self._ready)})"
+        return f"PullSession({self.standing})"
 
     @property
     def handle_count(self) -> int:
         return len(self._handles)
+
+    @property
+    def standing(self) -> Standing:
+        """How many handles are where; the rest waits for its queues to grow."""
+        return Standing(
+            handles=len(self._handles),
+            ready=len(self._ready),
+            cold=len(self._cold),
+            loading=self._loading,
+            behind=len(self._behind),
+            without_credit=sum(handle.credit <= 0 for handle in self._handles.values()),
+        )
 
     # ---------------------------------------------------------------------- commands
 

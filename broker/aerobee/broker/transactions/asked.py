@@ -35,13 +35,18 @@ class AskedProducer:
         self._is_closed = False
         self._due = asyncio.Event()
 
+    @property
+    def waiting(self) -> int:
+        """Questions on their way to it."""
+        return len(self._questions)
+
     def offer(self, question: Question) -> bool:
         """False: too much is already on its way to it, or it may not see the message."""
         if not self._may_send(question.half.topic):
             return False
         size = question.record.size
-        if len(self._questions) >= QUESTIONS_MAX or (
-            self._questions and self._bytes + size > QUESTIONS_BYTES_MAX
+        if self.waiting >= QUESTIONS_MAX or (
+            self.waiting and self._bytes + size > QUESTIONS_BYTES_MAX
         ):
             return False
         self._questions.append(question)

@@ -92,7 +92,7 @@ class Checks:
         self._ends = ends
         self._pending = pending
         self._clock = clock
-        self._rules = rules
+        self.rules = rules
         self._read_half = read_half
         self._ask = ask
         self._worker = Worker(
@@ -137,7 +137,7 @@ class Checks:
     def _rest_s(self) -> float:
         """Until the next scan."""
         passed_s = self._clock.monotonic_s() - self._begun_s
-        return max(BURST_S, self._rules.interval_ms / 1_000 - passed_s)
+        return max(BURST_S, self.rules.interval_ms / 1_000 - passed_s)
 
     async def scan(self) -> None:
         """Check everything open now. Raises AerobeeError: the rest comes with the next scan."""
@@ -151,9 +151,9 @@ class Checks:
             half = self._pending.at(offset)
             if half is None:
                 continue
-            since_ms = waits_since_ms(half, self._rules)
+            since_ms = waits_since_ms(half, self.rules)
             oldest_ms = since_ms if oldest_ms is None else min(oldest_ms, since_ms)
-            found = verdict(half, self._clock.now_ms(), self._rules)
+            found = verdict(half, self._clock.now_ms(), self.rules)
             if found is Verdict.CHECK and half.topic in self._without_producer:
                 continue  # its record need not be read
             if found is not Verdict.LEAVE:

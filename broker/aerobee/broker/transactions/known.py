@@ -46,6 +46,11 @@ class KnownHalves:
         """In log order, with their contents."""
         self._is_complete = False
 
+    @property
+    def recent_count(self) -> int:
+        """Half messages that are stored but not in the state yet."""
+        return len(self._recent)
+
     def check_takes(self) -> None:
         """Raises NotMaster: this master does not yet know what is stored. Busy: too many
         transactions are open."""
@@ -53,7 +58,7 @@ class KnownHalves:
             raise NotMaster(
                 "this master is still reading the transactions that are open; ask again in a moment"
             )
-        if len(self.pending) + len(self.aside) + len(self._recent) >= self._pending_max:
+        if len(self.pending) + len(self.aside) + self.recent_count >= self._pending_max:
             raise Busy(
                 f"{self._pending_max} transactions are open at this broker, {len(self.aside)} of "
                 "them set aside: end some of them, or raise transactions.pending_max"

@@ -11,15 +11,11 @@ from enum import Enum, auto
 from typing import Final
 
 from aerobee.rocketmq_api.times import duration
-from aerobee.store.format.delay_levels import DelayLevels
 from aerobee.store.format.retry_delays import Exponential, Steps
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 _SECOND_MS: Final = 1_000
 _LISTED_MAX: Final = 64
-
-APACHES: Final = Steps(DelayLevels.parse().delays_ms)
-"""For a group that has no rule of its own."""
 
 
 class Form(Enum):

@@ -12,7 +12,7 @@ minutes later. Nothing here is stored. Clients are known by their keys (`table.c
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -70,6 +70,17 @@ class ProducerTable:
         """By topic, the producers with a stream; the next one first."""
         self._shown: _Turns = {}
         self._senders: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return (
+            f"ProducerTable(here={sorted(self.clients)}, away={len(self._away)}, "
+            f"senders={len(self._senders)})"
+        )
+
+    @property
+    def clients(self) -> KeysView[str]:
+        """Those with a stream."""
+        return self._streams.keys()
 
     # ---------------------------------------------------------------------- what clients do
 

@@ -7,23 +7,23 @@ rest with what they sent. The backoff must never be left out: most clients hang 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Final
 
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.domain.sql_filter.wish import Wish
-from aerobee.rocketmq_api.clients.backoff import APACHES, policy_of
+from aerobee.rocketmq_api.clients.backoff import policy_of
 from aerobee.rocketmq_api.clients.languages import Traits
 from aerobee.rocketmq_api.codes import OK, Refused
 from aerobee.rocketmq_api.receiving.filters import wish_of
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
+from aerobee.rocketmq_api.rules.group_rules import GroupRules
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.times import duration
-from aerobee.store.format.retry_delays import Exponential, Steps
-from aerobee.store.format.retry_records import RETRIES_MAX
+from aerobee.store.format.retry_delays import Exponential
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
@@ -37,34 +37,6 @@ PROPERTIES_BYTES_MAX: Final = 4 << 10
 _PROPERTY_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _PROPERTY_VALUE_LENGTH_MAX: Final = 256
 _RESERVED_PREFIX: Final = "rocketmq."
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRules:
-    """What a group's settings say to its members; the defaults are those of a new group."""
-
-    is_ordered: bool = False
-    retries_max: int = RETRIES_MAX
-    delays: Exponential | Steps = APACHES
-
-    @classmethod
-    def told(
-        cls,
-        *,
-        is_ordered: bool,
-        retries_max: int,
-        growing: tuple[int, int, int] | None = None,
-        steps_ms: Sequence[int] = (),
-    ) -> Self:
-        """As other nodes send them; `growing`: the initial delay, the longest, and the factor
-        between delays. Without delays they are Apache's."""
-        delays: Exponential | Steps = Exponential(*growing) if growing else APACHES
-        return cls(is_ordered, retries_max, Steps(tuple(steps_ms)) if steps_ms else delays)
-
-    @property
-    def attempts_max(self) -> int:
-        """Deliveries of a message before it is a dead letter."""
-        return self.retries_max + 1
 
 
 @dataclass(frozen=True, slots=True)

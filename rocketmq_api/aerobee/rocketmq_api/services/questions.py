@@ -45,12 +45,12 @@ class Questions:
 
     def __init__(self) -> None:
         self.clients = ProducerTable()
-        self._nodes = ProducerTable()
+        self.nodes = ProducerTable()
         """Nodes that pass questions on. They are not asked for each other."""
 
     def table_of(self, caller: Caller) -> ProducerTable:
         """The table for the caller's stream: one opened by a node is marked as passed on."""
-        return self._nodes if caller.was_forwarded else self.clients
+        return self.nodes if caller.was_forwarded else self.clients
 
     def sent(self, caller: Caller, topic: str, messages: Sequence[v2.Message]) -> None:
         """Messages of one topic, perhaps from transactions."""
@@ -72,7 +72,7 @@ class Questions:
             recover.message.system_properties.queue_id = queue_id
             return command
 
-        return self.clients.ask(topic, transaction_id, make) or self._nodes.ask(
+        return self.clients.ask(topic, transaction_id, make) or self.nodes.ask(
             topic, transaction_id, make
         )
 

@@ -20,7 +20,6 @@ from aerobee.access.meter import begin_poll, passed_on
 from aerobee.cluster_view.route import PERM_READ, TopicRoute
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
-from aerobee.rocketmq_api.clients.settings import GroupRules
 from aerobee.rocketmq_api.codes import OK
 from aerobee.rocketmq_api.receiving.filters import prepared, wish_of
 from aerobee.rocketmq_api.receiving.messages import MessageWriter
@@ -31,6 +30,7 @@ from aerobee.rocketmq_api.receiving.polling import (
     received_invisible_ms,
 )
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
+from aerobee.rocketmq_api.rules.group_rules import GroupRules
 from aerobee.rocketmq_api.services.caller import TAKE_KEY, Caller
 from aerobee.rocketmq_api.services.masters import Masters, check
 from aerobee.rocketmq_api.services.methods import CHANGE_INVISIBLE_DURATION, RECEIVE_MESSAGE

@@ -153,7 +153,7 @@ class Far:
 
     __slots__ = ("id", "interest", "is_ready", "line", "name", "refusal", "rings")
 
-    def __init__(self, name: str, interest: _Interest, line: _Line, number: int) -> None:
+    def __init__(self, name: str, interest: _Interest, line: Line, number: int) -> None:
         self.name = name
         self.interest = interest
         self.line = line
@@ -217,7 +217,7 @@ class _Interest:
         known = self._route
         return here == self._here and (route is known or route == known)
 
-    def follow(self, route: TopicRoute, here: str, line_to: Callable[[str], _Line]) -> None:
+    def follow(self, route: TopicRoute, here: str, line_to: Callable[[str], Line]) -> None:
         self._route, self._here = route, here
         addresses = {
             name: master.address
@@ -254,7 +254,7 @@ class _Interest:
                 far.line.say(far, Kind.PASS_ON)
 
 
-class _Line:
+class Line:
     """The stream to one broker."""
 
     def __init__(self, peers: StreamingPeers, address: str) -> None:
@@ -355,7 +355,7 @@ class Rings:
         self._here = here
         self._interests: dict[tuple[str, str], _Interest] = {}
         self._by_topic: dict[str, set[_Interest]] = {}
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, Line] = {}
         """By address."""
         self._attempts: dict[Attempt, str] = {}
         """Where polls that may be repeated got something."""
@@ -427,18 +427,18 @@ class Rings:
         self._end_idle(before)
         return True
 
-    def _line_to(self, address: str) -> _Line:
+    def _line_to(self, address: str) -> Line:
         line = self._lines.get(address)
         if line is None:
-            line = self._lines[address] = _Line(self._peers, address)
+            line = self._lines[address] = Line(self._peers, address)
             self._start(line)
         return line
 
-    def _start(self, line: _Line) -> None:
+    def _start(self, line: Line) -> None:
         if self._tasks is not None:
             line.task = self._tasks.create_task(line.run(), name=f"rings:{line.address}")
 
-    def _end_idle(self, lines: Sequence[_Line] | set[_Line]) -> None:
+    def _end_idle(self, lines: Sequence[Line] | set[Line]) -> None:
         for line in lines:
             if not line.fars:
                 self._lines.pop(line.address, None)

@@ -16,7 +16,6 @@ from aerobee.access.running import sends_now
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.languages import Traits, language_of, traits_of
 from aerobee.rocketmq_api.clients.settings import (
-    GroupRules,
     answered,
     registration_of,
     settings_command,
@@ -25,6 +24,7 @@ from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.receiving.filters import prepared
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_topic
+from aerobee.rocketmq_api.rules.group_rules import GroupRules
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.ports import Groups
@@ -37,7 +37,7 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
 _WRITE_S_MAX: Final = 10.0
-_OFFERED_MAX: Final = 256
+OFFERED_MAX: Final = 256
 _OFFERED_BYTES_MAX: Final = 1 << 20
 """Total size of questions waiting for a client to read; one may be larger."""
 Commands = AsyncIterator[service_pb2.TelemetryCommand]
@@ -72,7 +72,7 @@ class Telemetry:
         caller = Caller.of(context)
         producers = self._questions.table_of(caller)
         async with asyncio.TaskGroup() as tasks:
-            stream = _Stream(context, tasks)
+            stream = TelemetryStream(context, tasks)
             reader = tasks.create_task(
                 self._read(commands, caller, stream), name=f"telemetry:{caller.client_id}"
             )
@@ -92,7 +92,7 @@ class Telemetry:
         for reader in self._readers:
             reader.cancel()
 
-    async def _read(self, commands: Commands, caller: Caller, stream: _Stream) -> None:
+    async def _read(self, commands: Commands, caller: Caller, stream: TelemetryStream) -> None:
         if not caller.was_forwarded:  # a node is not a client
             self._clients.stream_began(caller.client, stream)
         self._questions.table_of(caller).stream_began(caller.client, stream)
@@ -102,7 +102,7 @@ class Telemetry:
                 await self._answer(command.settings, caller, stream)
             del command  # the next may come in hours; thousands of streams would keep theirs
 
-    async def _answer(self, settings: v2.Settings, caller: Caller, stream: _Stream) -> None:
+    async def _answer(self, settings: v2.Settings, caller: Caller, stream: TelemetryStream) -> None:
         traits, answer = await self._told(settings, caller)
         await stream.write(answer)
         if traits.settings_again_ms is not None:
@@ -156,7 +156,7 @@ def _ended_by_client(reader: asyncio.Task[None]) -> bool:
     return error is None or (isinstance(error, RpcError) and error.status is Status.CANCELLED)
 
 
-class _Stream:
+class TelemetryStream:
     """Writes one command at a time. Thousands wait: what few have takes memory only in those."""
 
     __slots__ = ("_again", "_context", "_is_ended", "_offered", "_offered_bytes", "_tasks", "_turn",
@@ -196,7 +196,7 @@ class _Stream:
     def offer(self, command: service_pb2.TelemetryCommand) -> bool:
         """See `CommandStream`."""
         size = command.ByteSize()
-        is_full = len(self._offered) >= _OFFERED_MAX or (
+        is_full = len(self._offered) >= OFFERED_MAX or (
             self._offered and self._offered_bytes + size > _OFFERED_BYTES_MAX
         )
         if self._is_ended or is_full:

@@ -40,7 +40,7 @@ from aerobee.rpc.core.stream_call import StreamCall
 from aerobee.rpc.core.tls import DISTRUSTED, FollowedTls
 from aerobee.rpc.core.unary_call import UnaryCall
 
-_FAREWELL_S: Final = 0.25
+FAREWELL_S: Final = 0.25
 """Time for the last bytes to leave and for TLS to end; a peer that is gone uses all of it."""
 _SENT_AWAY_MAX: Final = 3
 """How many connections in a row a server may drain before any call began; then its calls fail."""
@@ -401,7 +401,7 @@ class Channel:
         for connection in self._connections:
             for call in list(connection.streams.values()):
                 call.cancel("the channel was closed")
-        await self._connections.end("the channel was closed", _FAREWELL_S)
+        await self._connections.end("the channel was closed", FAREWELL_S)
         self.deadlines.close()
 
 

@@ -205,6 +205,9 @@ class Decoder(Generic[T]):
         self._list_bytes_max = list_bytes_max
         self._blocks: dict[bytes, T] = {}
 
+    def __repr__(self) -> str:
+        return f"Decoder(table_bytes={self._size}, blocks={len(self._blocks)})"
+
     def decode(self, block: bytes) -> T:
         """Every block must be decoded, in order, including those of refused streams.
 

@@ -33,7 +33,7 @@ HANDSHAKES_MAX: Final = 1_024
 """TLS handshakes at once. They may also take an eighth of the memory."""
 HANDSHAKE_BYTES: Final = 64 << 10
 """What one takes, measured."""
-_FAREWELL_S: Final = 1.0
+FAREWELL_S: Final = 1.0
 """The longest time for peers to read why."""
 _FAREWELL_S_MIN: Final = 0.1
 
@@ -188,11 +188,11 @@ class Server:
             if task is not None:
                 task.add_done_callback(self.tasks.discard)
                 task.cancel()
-        farewell_s = min(max(grace_s, _FAREWELL_S_MIN), _FAREWELL_S)
+        farewell_s = min(max(grace_s, _FAREWELL_S_MIN), FAREWELL_S)
         await self._connections.end("the server stops", farewell_s)
         running = [task for task in self.tasks if task is not None]
         if running:
-            await asyncio.wait(running, timeout=_FAREWELL_S)
+            await asyncio.wait(running, timeout=FAREWELL_S)
         self.deadlines.close()
 
     # ---------------------------------------------------------------------------- connections

@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.retries.policy import RetryPolicy
 from aerobee.cluster_view.route import Endpoint, TopicRoute
-from aerobee.rocketmq_api.clients.backoff import APACHES
-from aerobee.rocketmq_api.clients.settings import GroupRules
+from aerobee.rocketmq_api.rules.group_rules import APACHES, GroupRules
 from aerobee.runtime.errors import TopicNotFound
 from aerobee.store.engine.tables.config_tables import SubscriptionGroupTable, TopicTable
 

@@ -227,7 +227,7 @@ async def _ask(
         await channels.close()
 
 
-def _stretches(begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+def stretches(begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     """[begin, end) and the width of the ranges there, as for the files of stores."""
     whole_begin = min(end, -(-begin // LOG_RANGE_BYTES) * LOG_RANGE_BYTES)
     whole_end = max(whole_begin, end // LOG_RANGE_BYTES * LOG_RANGE_BYTES)
@@ -250,7 +250,7 @@ async def _ask_checksums(asked: BrokerAddress, options: LiveOptions) -> LogAnswe
     channels = _channels()
     audit = Audit(channels, timeout_ms=max(options.timeout_ms, RANGE_TIMEOUT_MS))
     try:
-        for begin, end, width in _stretches(stats.log_min_offset, stats.log_confirmed_end):
+        for begin, end, width in stretches(stats.log_min_offset, stats.log_confirmed_end):
             ranges = audit.checksums(asked.address, begin, end, range_bytes=width)
             async with aclosing(ranges):
                 async for each in ranges:

@@ -117,7 +117,7 @@ class LiveJournalReader(DataSourceReader):
         origin: Origin = asked.cluster or None, asked.broker_name or None, asked.broker_id
         try:
             with asyncio.Runner() as runner:
-                records = _pull(asked, self._options)
+                records = pull_records(asked, self._options)
                 for batch in _batches(_drain(runner, records)):
                     given, origin = True, _origin_of(batch)
                     yield batch
@@ -173,7 +173,9 @@ def whole_journals(rows: DataFrame) -> tuple[DataFrame, list[str]]:
 # ---------------------------------------------------------------------- pulling
 
 
-async def _pull(asked: BrokerAddress, options: LiveOptions) -> AsyncIterator[list[JournalRecord]]:
+async def pull_records(
+    asked: BrokerAddress, options: LiveOptions
+) -> AsyncIterator[list[JournalRecord]]:
     """All records from the first wanted one to the journal's current end."""
     channels = Channels(tls=dialled_tls(None))
     timeout_ms = options.timeout_ms

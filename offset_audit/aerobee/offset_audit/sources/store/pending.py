@@ -100,11 +100,11 @@ class PendingTimers:
             deletes = _deletes(record)
             deleted.update(deletes)
             if not deletes:
-                due_ms = _due_ms(record, record.store_timestamp_ms)
+                due_ms = due_ms_or(record, record.store_timestamp_ms)
                 yield position, record, due_ms, _is_among(record, deleted)
         for one in self._waiting:
             found = self._lookup.record_at(one.position)
-            yield one.position, found, _due_ms(found, one.slot_ms), _is_among(found, deleted)
+            yield one.position, found, due_ms_or(found, one.slot_ms), _is_among(found, deleted)
 
     def _read_checkpoint(self) -> TimerCheckpoint:
         try:
@@ -159,7 +159,7 @@ def _is_among(record: Record | None, deleted: set[str]) -> bool:
     return bool(deleted & {record.unique_key, f"{topic}+{record.unique_key}"})
 
 
-def _due_ms(record: Record | None, otherwise_ms: int) -> int:
+def due_ms_or(record: Record | None, otherwise_ms: int) -> int:
     if record is None:
         return otherwise_ms
     try:

@@ -43,6 +43,9 @@ class DoneTimers:
         self.given_up: dict[tuple[int, int], tuple[int, str]] = {}
         """Queue and offset -> time due and reason, of messages that are set aside."""
 
+    def __repr__(self) -> str:
+        return f"DoneTimers(regions={len(self._regions)}, single={len(self._single)})"
+
     def begin(self, queue: int) -> int:
         """Anything before this offset of a queue is done and need not be examined."""
         opened = [offset for number, offset in self._open if number == queue]

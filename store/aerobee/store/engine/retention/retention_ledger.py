@@ -167,7 +167,7 @@ class RetentionLedger:
             # A power failure could leave no log at all, where there certainly was one.
             self.keep("what follows it in the log is not on the disk yet")
             return None
-        if segment.end > self._in_files_end():
+        if segment.end > self.in_files_end:
             self.keep("its messages' places in their queues are not on the disk yet")
             return None
         return Candidate(segment.base, segment.end, verdict.cause, modified_ms, work.request)
@@ -176,7 +176,8 @@ class RetentionLedger:
         bases = [segment.base for segment in self._log.segments()[:-1]]
         self._ages.know(bases, self._clock.monotonic_s())
 
-    def _in_files_end(self) -> int:
+    @property
+    def in_files_end(self) -> int:
         """How far the log's records are in the files of their queues: what is removed must not be
         needed to find out how far its queue had come."""
         unwritten = self._queues.unwritten_from

@@ -243,7 +243,7 @@ class TopicTable(NamedConfigs[TopicConfig]):
     def snapshot_bytes(self, now_ms: int) -> bytes:
         """The whole file as of now."""
         more = {_ENDING_MEMBER: render_text(self.ending, depth=1)} if self.ending else {}
-        return self._document.render(now_ms, "topicConfigTable", self._render(_topic_bean), more)
+        return self._document.render(now_ms, "topicConfigTable", self._render(topic_bean), more)
 
 
 class SubscriptionGroupTable(NamedConfigs[SubscriptionGroupConfig]):
@@ -280,7 +280,7 @@ def _topic_from_bean(name: str, value: JsonValue) -> TopicConfig:
     )
 
 
-def _topic_bean(config: TopicConfig) -> dict[str, object]:
+def topic_bean(config: TopicConfig) -> dict[str, object]:
     bean: dict[str, object] = {
         **config.unknown,
         "attributes": dict(config.attributes),
