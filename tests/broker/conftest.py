@@ -7,14 +7,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import pytest
 
 from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig, SessionConfig
-from aerobee.broker.wiring import Mount, Wiring
+from aerobee.broker.features import Feature, Kind
+from aerobee.broker.wiring import FEATURES, Wiring
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.store.engine.config import FlushMode, StoreConfig
@@ -29,19 +30,7 @@ from tests.support.grpcio_client import build_channel
 
 BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
 MIB = 1024 * 1024
-
-
-class Unserved:
-    """An edge that nobody reaches."""
-
-    async def start(self) -> int:
-        return 0
-
-    async def set_serving(self, serving: bool) -> None: ...
-
-    def end_pulls(self) -> None: ...
-
-    async def stop(self, grace_s: float) -> None: ...
+F = TypeVar("F", bound=Feature)
 
 
 @dataclass
@@ -61,6 +50,10 @@ class RunningBroker:
         self.offsets = broker_pb2_grpc.OffsetServiceStub(self.channel)
         self.groups = broker_pb2_grpc.GroupServiceStub(self.channel)
         self.admin = broker_pb2_grpc.AdminServiceStub(self.channel)
+
+    def feature(self, kind: type[F]) -> F:
+        """Its feature of this kind."""
+        return next(each for each in self.wiring.features if isinstance(each, kind))
 
     async def stop(self) -> None:
         """Stop gracefully; raises what the broker raised."""
@@ -134,7 +127,7 @@ async def running_broker(
     *,
     topics: dict[str, Any] | None = None,
     disk: Disk | None = None,
-    mounts: Sequence[Mount] = (),
+    features: Sequence[Kind[Wiring]] = (),
     clock: Clock | None = None,
     **changes: Any,
 ) -> AsyncIterator[RunningBroker]:
@@ -159,9 +152,9 @@ async def running_broker(
     )
     wired: list[Wiring] = []
 
-    def watch(wiring: Wiring) -> Unserved:
-        wired.append(wiring)
-        return Unserved()
+    class Watched(Feature):
+        def __init__(self, parts: Wiring, opened: None) -> None:
+            wired.append(parts)
 
     lifecycle = Lifecycle()
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -173,7 +166,7 @@ async def running_broker(
             chance=system_random(),
             disk=disk,
             on_listening=port.set_result,
-            mounts=(*mounts, watch),
+            features=(*FEATURES, *features, Watched),
         )
     )
     await asyncio.wait((task, port), return_when=asyncio.FIRST_COMPLETED)

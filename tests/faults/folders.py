@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aerobee.broker.opened import OpenedFolder
 from aerobee.broker.opening import open_folder
+from aerobee.broker.wiring import FEATURES
 from aerobee.runtime.clock import Clock, ManualClock
 from aerobee.store.engine.disk import Disk, RealDisk
 from aerobee.store.engine.tables.atomic_file import replace_atomically
@@ -46,7 +47,7 @@ class Folder:
 
     def open(self, clock: Clock | None = None, disk: Disk | None = None) -> OpenedFolder:
         """As a broker's start does. Raises InvalidArgument."""
-        return open_folder(disk or RealDisk(self.root), clock or later_clock(), CONFIG)
+        return open_folder(disk or RealDisk(self.root), clock or later_clock(), CONFIG, FEATURES)
 
     def files(self) -> dict[str, bytes]:
         return {

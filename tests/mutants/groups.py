@@ -213,7 +213,7 @@ GROUPS: Final = (
     Mutant(
         name="changed-table-believed",
         breaks="a group begins again because something else took it out of the table of offsets",
-        at="opening.py::_load",
+        at="opening.py::open_offsets",
         old="not offsets.is_as_written",
         new="False",
         tests=(

@@ -34,7 +34,7 @@ TRANSACTIONS: Final = (
     Mutant(
         name="not-left-if-cut-off",
         breaks="after a hand-over that was called off nobody is asked about open transactions",
-        at="wired.py::Transactions.leave",
+        at="feature.py::Transactions.leave",
         old="finally:",
         new="else:",
         tests=(f"{_TESTS}/test_checks.py::test_a_hand_over_that_is_called_off_goes_on_asking",),
@@ -42,7 +42,7 @@ TRANSACTIONS: Final = (
     Mutant(
         name="leftovers-not-waited-for",
         breaks="after a crash an operator may end again what was half set aside",
-        at="wired.py::Transactions._do_what_is_due",
+        at="feature.py::Transactions._do_what_is_due",
         old="self.ends.drop_leftovers() or was_missing",
         new="(self.ends.drop_leftovers() and False) or was_missing",
         tests=(
@@ -53,7 +53,7 @@ TRANSACTIONS: Final = (
     Mutant(
         name="finished-after-it-left",
         breaks="a master that hands over writes on in a term that it has left",
-        at="wired.py::Transactions._finish_newest",
+        at="feature.py::Transactions._finish_newest",
         old="stretch.check()\nis_stored =",
         new="is_stored =",
         tests=(

@@ -16,27 +16,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 
+from aerobee.access.node import NodeAccess
 from aerobee.access.recording import recording
-from aerobee.broker.cluster.wired import access_of, node_name
+from aerobee.broker.cluster.cluster_link import node_name
+from aerobee.broker.cluster.own_address import store_host_of
 from aerobee.broker.config import BrokerConfig
+from aerobee.broker.features import Kind
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import NODE_TYPE
 from aerobee.broker.opened import Opened
 from aerobee.broker.opening import change_log, close_replicated, open_replicated
 from aerobee.broker.replication.role_manager import Reopening
 from aerobee.broker.run import Run
-from aerobee.broker.wiring import Mount, Wiring
+from aerobee.broker.wiring import FEATURES, Wiring
 from aerobee.rpc.memory_budget import BROKER_MEMORY, MemoryBudget
 from aerobee.rpc.node_ports import serve_node_ports
 from aerobee.rpc.peer_limits import PeerLimits
 from aerobee.runtime.clock import Clock, SystemClock, system_random
-from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
 from aerobee.runtime.machine import connections_max, raise_limit, usable_memory
 from aerobee.runtime.private_files import close_to_others
@@ -46,13 +47,9 @@ from aerobee.store.engine.config import StoreConfig
 from aerobee.store.engine.disk import Disk, RealDisk
 from aerobee.store.engine.flush_ledger import BEHIND_FACTOR
 from aerobee.store.flush.workers import DiskWorkers, Threads, Workers
-from aerobee.store.format.record_layout import HostAddress
 
 log = logging.getLogger(__name__)
 
-RESOLVE_TIMEOUT_S = 30.0
-"""How long a start waits for its own name to resolve."""
-RESOLVE_PAUSE_S = 0.5
 FILE_THREADS = 2
 """Threads that replace small files."""
 
@@ -88,13 +85,13 @@ async def serve_broker(
     disk: Disk | None = None,
     on_listening: Callable[[int], None] | None = None,
     on_opened: Callable[[], None] = lambda: None,
-    mounts: Sequence[Mount] = (),
+    features: Sequence[Kind[Wiring]] = FEATURES,
     workers: Workers | None = None,
 ) -> None:
     """Serve until `lifecycle.stop`; `on_listening` gets the port once clients are served.
 
     A replica may have to reopen its folder, as a new instance on the same port; `on_opened` is
-    called each time. `mounts` add protocols beside our own.
+    called each time. `features`: what the broker has, in order of dependence.
 
     For tests, `disk` replaces the file system below `config.store_root`, and `workers` the threads
     that wait for it.
@@ -116,13 +113,13 @@ async def serve_broker(
         serve_node_ports(config, NODE_TYPE, health, peer_limits, clock=clock) as (tls, metrics),
         recording(config, str(node_name(config)), NODE_TYPE, clock, metrics) as recorder,
     ):
-        store_host = await _store_host(config, clock)
+        store_host = await store_host_of(config, clock)
         with (
             workers.pool("read", config.read_threads_max) as reads,
             workers.pool("files", FILE_THREADS) as files,
         ):
             store_config = replace(config.store, store_host=store_host)
-            folder = _Folder(disk, store_config, files, clock, chance, health)
+            folder = _Folder(disk, store_config, features, files, clock, chance, health)
 
             def wire(config: BrokerConfig, opened: Opened) -> Run:
                 return Wiring(
@@ -138,8 +135,10 @@ async def serve_broker(
                     memory=memory,
                     store_host=store_host,
                     tls=tls,
-                    access=access_of(config, recorder, clock),
-                    mounts=mounts,
+                    access=NodeAccess(
+                        config.access, node_name(config), clock=clock, recorder=recorder
+                    ),
+                    features=features,
                 ).run
 
             await _serve_again_and_again(config, folder, wire, lifecycle, on_listening, on_opened)
@@ -179,6 +178,7 @@ class _Folder:
         self,
         disk: Disk,
         store_config: StoreConfig,
+        features: Sequence[Kind[Wiring]],
         pool: Executor,
         clock: Clock,
         chance: random.Random,
@@ -186,6 +186,7 @@ class _Folder:
     ) -> None:
         self._disk = disk
         self._store_config = store_config
+        self._features = features
         self._pool = pool
         self._clock = clock
         self._chance = chance
@@ -202,6 +203,7 @@ class _Folder:
             self._disk,
             self._clock,
             self._chance,
+            self._features,
             self._health.advanced,
         )
 
@@ -220,6 +222,7 @@ class _Folder:
             self._store_config,
             reopening.change,
             self._chance,
+            self._features,
             self._health.advanced,
         )
 
@@ -281,30 +284,3 @@ def _store_within(config: StoreConfig, memory: MemoryBudget) -> StoreConfig:
         index_pending_bytes_max=index // BEHIND_FACTOR,
         recovery_tail_bytes_max=recovery,
     )
-
-
-async def _store_host(config: BrokerConfig, clock: Clock) -> HostAddress:
-    """The address stamped into records; a new name may take a while to resolve.
-
-    Raises:
-        InvalidArgument: it is a name that cannot be resolved.
-    """
-    known = config.known_store_host()
-    if known is not None:
-        return known
-    host, _, port = (config.address or config.listen).rpartition(":")
-    loop = asyncio.get_running_loop()
-    deadline_s = clock.monotonic_s() + RESOLVE_TIMEOUT_S
-    while True:
-        try:
-            found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-            break
-        except OSError as error:
-            if clock.monotonic_s() >= deadline_s:
-                raise InvalidArgument(
-                    f"cannot resolve {host!r} of the broker's address: {error}; set store_host to "
-                    "an IP address and port"
-                ) from error
-            log_event(log, "the broker's own name is not known yet", name=host, reason=error)
-        await asyncio.sleep(RESOLVE_PAUSE_S)
-    return HostAddress(socket.inet_pton(found[0][0], str(found[0][4][0])), int(port))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from aerobee.broker.delayed.opening import OpenedDelays
 from aerobee.broker.groups.run_record import RunRecord
-from aerobee.broker.pop.journal_state import PopJournalState
 from aerobee.broker.replication.replica_folder import OpenedReplica
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.tables.config_tables import (
@@ -18,14 +18,13 @@ from aerobee.store.engine.tables.config_tables import (
 
 @dataclass(frozen=True, slots=True)
 class OpenedFolder:
-    """Everything that the folder holds."""
+    """Everything that the folder holds. `features`: what each of them opened, by its class."""
 
     store: MessageStore
     topics: TopicTable
     groups: SubscriptionGroupTable
     offsets: ConsumerOffsetTable
-    delays: OpenedDelays
-    pops: PopJournalState
+    features: Mapping[Any, Any]
     previous_run: RunRecord
     this_run: RunRecord
 

@@ -1,6 +1,7 @@
 """Opening a broker's folder, and what is done to it while it is closed.
 
-    the store, the tables beside it, the number of this run -> who this run of the replica is
+    the store, the tables beside it, the number of this run, what each feature has
+    -> who this run of the replica is
 
 Owns: the work that blocks on the disk before anything is served or between two runs; all of it runs
 on a thread. What opening returns belongs to the loop from then on.
@@ -11,14 +12,12 @@ from __future__ import annotations
 import logging
 import os
 import random
-from bisect import bisect_left
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.delayed.apache_files import forget_apache_files
-from aerobee.broker.delayed.opening import forget_delays, open_delays
+from aerobee.broker.features import Kind
 from aerobee.broker.groups.run_record import (
     FIRST_RECORD,
     LEASES_PATH,
@@ -27,12 +26,8 @@ from aerobee.broker.groups.run_record import (
     known_by_backup,
     next_run,
 )
-from aerobee.broker.journal.log import JOURNAL_QUEUE
-from aerobee.broker.journal.records import UNKNOWN_IMAGE
-from aerobee.broker.offsets.entries import JOURNAL_TOPIC
-from aerobee.broker.offsets.state import cut_mark
+from aerobee.broker.offsets.opening import cut_offsets, open_offsets
 from aerobee.broker.opened import Opened, OpenedFolder
-from aerobee.broker.popping.opening import forget_pops, open_pops
 from aerobee.broker.replication.joining import BeginAnew, Cut
 from aerobee.broker.replication.replica_folder import (
     ReplicaIdentity,
@@ -60,16 +55,12 @@ from aerobee.store.engine.tables.atomic_file import (
     replace_atomically,
 )
 from aerobee.store.engine.tables.config_tables import (
-    CONSUMER_OFFSETS_PATH,
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
-    ConsumerOffsetTable,
     SubscriptionGroupTable,
     TopicTable,
 )
-from aerobee.store.engine.tables.consumer_offset_table import JournalMark
 from aerobee.store.flush.table_files import load_table
-from aerobee.store.format.consume_queue_entry import unpack_entries
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +73,7 @@ def open_replicated(
     disk: Disk,
     clock: Clock,
     chance: random.Random,
+    features: Sequence[Kind[Any]],
     on_progress: Callable[[RecoveryProgress], None] = lambda _: None,
 ) -> Opened:
     """Lock, recover and load the folder for a new instance; calls `on_progress` along the way.
@@ -94,6 +86,7 @@ def open_replicated(
         disk,
         clock,
         store_config,
+        features,
         boot,
         session_timeout_max_ms=config.sessions.timeout_max_ms,
         on_progress=on_progress,
@@ -145,6 +138,7 @@ def change_log(
     config: StoreConfig,
     change: Cut | BeginAnew | NewIncarnation | None,
     chance: random.Random,
+    features: Sequence[Kind[Any]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
     """Change a closed folder as its replica must before it can follow or register; `on_step` is
@@ -161,16 +155,15 @@ def change_log(
                 if is_unclean:
                     # It may permanently lose what it was known to have.
                     note_log_repaired(disk, chance)
-                # They may describe what is cut.
-                forget_apache_files(disk)
+                for feature in features:
+                    feature.forget_end(disk)
                 cut_log(disk, config, end, on_step)
                 note_log_cut(disk, end)
             case BeginAnew(position):
                 # From now on the empty log must not be mistaken for this one.
                 note_log_emptied(disk, chance)
-                forget_offsets(disk, position)
-                forget_delays(disk)
-                forget_pops(disk)
+                for feature in features:
+                    feature.forget(disk, position)
                 begin_log_at(disk, config, position, on_step)
     except (StoreUnusable, OSError) as error:
         raise InvalidArgument(f"the log could not be changed: {error}") from error
@@ -180,6 +173,7 @@ def open_folder(
     disk: Disk,
     clock: Clock,
     config: StoreConfig,
+    features: Sequence[Kind[Any]],
     boot_id: str = "",
     *,
     session_timeout_max_ms: int = 120_000,
@@ -206,7 +200,7 @@ def open_folder(
     except StoreUnusable as error:
         raise InvalidArgument(str(error)) from error
     try:
-        opened = _load(disk, store, clock, config, boot_id, session_timeout_max_ms)
+        opened = _load(disk, store, clock, config, features, boot_id, session_timeout_max_ms)
     except BaseException:
         store.close()
         raise
@@ -233,27 +227,19 @@ def _load(
     store: MessageStore,
     clock: Clock,
     config: StoreConfig,
+    features: Sequence[Kind[Any]],
     boot_id: str,
     session_timeout_max_ms: int,
 ) -> OpenedFolder:
     try:
         topics = load_table(disk, TOPICS_PATH, TopicTable)
         groups = load_table(disk, SUBSCRIPTION_GROUPS_PATH, SubscriptionGroupTable)
-        offsets = load_table(
-            disk,
-            CONSUMER_OFFSETS_PATH,
-            ConsumerOffsetTable,
-            # The journal repeats it all, unless there is none, as in a folder from Apache's broker.
-            is_known_elsewhere=_journal_end(store) > 0,
-        )
-        if not offsets.is_as_written:
-            _doubt_offsets(store, offsets)
+        offsets = open_offsets(disk, store)
         previous = _previous_run(disk, session_timeout_max_ms)
-        _cut_offsets(disk, store, topics, offsets, clock)
+        cut_offsets(disk, store, topics, offsets, clock)
         this_run = next_run(previous, boot_id)
         replace_atomically(disk, LEASES_PATH, begun_record(previous, this_run).encode())
-        delays = open_delays(disk, store, config.delay_levels_ms)
-        pops = open_pops(disk, store)
+        found = {feature: feature.open(disk, store, config) for feature in features}
     except StoreUnusable as error:
         raise InvalidArgument(str(error)) from error
     except OSError as error:
@@ -261,7 +247,7 @@ def _load(
             f"the folder {disk} cannot be used: {error.strerror or error}; check its permissions "
             "and the space on its disk"
         ) from error
-    return OpenedFolder(store, topics, groups, offsets, delays, pops, previous, this_run)
+    return OpenedFolder(store, topics, groups, offsets, found, previous, this_run)
 
 
 def _previous_run(disk: Disk, session_timeout_max_ms: int) -> RunRecord:
@@ -278,108 +264,6 @@ def _previous_run(disk: Disk, session_timeout_max_ms: int) -> RunRecord:
         why=loaded.problem,
     )
     return known_by_backup(loaded.value, session_timeout_max_ms)
-
-
-def forget_offsets(disk: Disk, position: int) -> None:
-    """Called before a closed folder's log restarts at `position`: the groups' offsets are void, and
-    come back from the journal in the copied log. Blocks.
-
-    Raises StoreUnusable, OSError.
-    """
-    offsets = load_table(disk, CONSUMER_OFFSETS_PATH, ConsumerOffsetTable, is_known_elsewhere=True)
-    # A journal read from its first record on has everything; otherwise an image is needed.
-    is_whole = position == 0
-    offsets.forget(JournalMark(0, 0 if is_whole else UNKNOWN_IMAGE, is_whole))
-    # Twice: the backup is used when the file cannot be read.
-    for _ in range(2):
-        replace_atomically(disk, CONSUMER_OFFSETS_PATH, offsets.snapshot_bytes(0))
-
-
-def _journal_end(store: MessageStore) -> int:
-    return store.queues.bounds(JOURNAL_TOPIC, JOURNAL_QUEUE).max_offset
-
-
-def _doubt_offsets(store: MessageStore, offsets: ConsumerOffsetTable) -> None:
-    """Something else has changed the table's file: a group that it lacks would begin again, so the
-    journal decides, from its newest image on."""
-    end, mark = _journal_end(store), offsets.mark
-    if mark is None or not end:
-        return
-    first = store.queues.bounds(JOURNAL_TOPIC, JOURNAL_QUEUE).min_offset
-    begin, is_whole = first, mark.is_whole and first == 0
-    if mark.image_position > 0:
-        numbers = range(first, end)
-        begin = first + bisect_left(
-            numbers, mark.image_position, key=lambda number: _journal_position(store, number)
-        )
-        is_whole = False
-    log_event(
-        log,
-        "the table of offsets is not as it was written: it was changed by something else; what it "
-        "lacks is taken from the offset journal",
-        level=logging.ERROR,
-        path=CONSUMER_OFFSETS_PATH,
-        first_record=begin,
-        records=end - begin,
-    )
-    image_position = mark.image_position if is_whole else UNKNOWN_IMAGE
-    offsets.doubt(
-        replace(
-            mark,
-            next_offset=begin,
-            image_position=image_position,
-            is_whole=is_whole,
-            open_copies=(),
-        ),
-        end,
-    )
-
-
-def _journal_position(store: MessageStore, number: int) -> int:
-    entry = store.queues.read_entries(JOURNAL_TOPIC, JOURNAL_QUEUE, number, 1)
-    return int(unpack_entries(entry)[0][0])
-
-
-def _cut_offsets(
-    disk: Disk,
-    store: MessageStore,
-    topics: TopicTable,
-    offsets: ConsumerOffsetTable,
-    clock: Clock,
-) -> None:
-    """A group must not be ahead of its queue: a power failure may have lost messages that it
-    consumed before they were flushed, and the next messages will get their offsets.
-
-    Queues kept here but not served are left to the broker that serves them. If all messages of a
-    queue are before the beginning of this log, its end may be unknown here; its offsets come from
-    the journal in the log."""
-    is_known = offsets.mark is not None and offsets.mark.next_offset <= _journal_end(store)
-    may_be_unknown = is_known and store.min_offset > 0
-    ahead = [
-        (group, topic, queue_id, queue_max)
-        for group in offsets.groups()
-        for topic, queues in offsets.of_group(group).items()
-        if (config := topics.get(topic)) is None or not config.has_batch_queues
-        for queue_id, offset in queues.items()
-        if offset > (queue_max := store.queues.bounds(topic, queue_id).max_offset)
-        and (queue_max or not may_be_unknown)
-    ]
-    for group, topic, queue_id, queue_max in ahead:
-        log_event(
-            log,
-            "offset cut to the end of its queue",
-            level=logging.WARNING,
-            group=group,
-            topic=topic,
-            queue_id=queue_id,
-            offset=queue_max,
-        )
-        offsets.commit(group, topic, queue_id, queue_max)
-    is_mark_cut = cut_mark(offsets, _journal_end(store))
-    if ahead or is_mark_cut:
-        # Twice: the backup is used when the file cannot be read.
-        for _ in range(2):
-            replace_atomically(disk, CONSUMER_OFFSETS_PATH, offsets.snapshot_bytes(clock.now_ms()))
 
 
 class _ProgressLog:

@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.registration import Registration
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.delayed.wired import Delays
+from aerobee.broker.features import Edge, Feature, Task
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
-from aerobee.broker.observe.broker_state import Writability
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import NODE_TYPE, BrokerFigures
 from aerobee.broker.observe.readiness import Readiness
 from aerobee.broker.offsets.journal import OffsetJournal
-from aerobee.broker.popping.wired import Popping
-from aerobee.broker.replication.duties import Duty
+from aerobee.broker.replication.duties import Duties
 from aerobee.broker.replication.replica_folder import ReplicaFolder
 from aerobee.broker.replication.role_manager import Reopening, RoleManager
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
-from aerobee.broker.sending.guard import Guard
+from aerobee.broker.sending.guard import Guard, Writability
 from aerobee.cluster_view.channels import Channels
 from aerobee.rpc.metrics_endpoint import MetricsEndpoint
 from aerobee.runtime.clock import Clock
@@ -55,30 +53,6 @@ ROLES_TASK = "roles"
 LOOK_INTERVAL_S = 1.0
 """The longest interval between two checks of what is due by time. By default no shorter session is
 promised; a later expiry is known one check ahead."""
-
-
-class Edge(Protocol):
-    """A protocol that the broker is reached by."""
-
-    async def start(self) -> int:
-        """Bind and answer, not yet as one that serves; returns the port.
-
-        Raises:
-            InvalidArgument: the address is in use or not of this machine.
-        """
-        ...
-
-    async def set_serving(self, serving: bool) -> None:
-        """What health checks are told."""
-        ...
-
-    def end_pulls(self) -> None:
-        """Tell every puller to come back later."""
-        ...
-
-    async def stop(self, grace_s: float) -> None:
-        """Refuse new calls, let running ones end for `grace_s` seconds, then cancel them."""
-        ...
 
 
 class Failure:
@@ -139,63 +113,51 @@ class Timekeeper:
         log_event(log, "writable", level=level, writable=not reason, reason=reason)
 
 
+class Parts(Protocol):
+    """What a run starts and ends of the broker. Routes name the first of the `edges`."""
+
+    config: BrokerConfig
+    clock: Clock
+    edges: Sequence[Edge]
+    features: Sequence[Feature]
+    address: OwnAddress
+    registration: Registration | None
+    channels: Channels
+    failure: Failure
+    guard: Guard
+    store: MessageStore
+    files: TableFiles
+    replica_folder: ReplicaFolder
+    durability: Durability
+    roles: Roles
+    manager: RoleManager
+    duties: Duties
+    journal: OffsetJournal
+
+
 class Run:
     """One broker over an opened folder: starts its tasks, and stops them in order."""
 
     def __init__(
         self,
-        config: BrokerConfig,
-        clock: Clock,
-        edges: Sequence[Edge],
-        tasks: Mapping[str, Callable[[], Coroutine[Any, Any, Any]]],
+        parts: Parts,
+        tasks: Mapping[str, Task],
         *,
         health: BrokerHealth,
         readiness: Readiness,
         metrics: MetricsEndpoint,
         figures: BrokerFigures,
-        address: OwnAddress,
-        registration: Registration | None,
-        channels: Channels,
-        failure: Failure,
-        guard: Guard,
-        store: MessageStore,
-        files: TableFiles,
-        folder: ReplicaFolder,
-        durability: Durability,
-        roles: Roles,
-        manager: RoleManager,
-        duties: Duty,
-        journal: OffsetJournal,
-        delays: Delays,
-        popping: Popping,
     ) -> None:
-        """Routes name the first of the `edges`. `tasks`, among them `ROLES_TASK`, run from when all
-        edges listen until the end; `channels` are closed after them."""
-        self._config = config
-        self._clock = clock
-        self._edges = edges
+        """`tasks`, among them `ROLES_TASK`, run from when all edges listen until the end; the
+        parts' channels are closed after them."""
+        self._parts = parts
         self._tasks = tasks
         self._health = health
         self._readiness = readiness
         self._metrics = metrics
         self._figures = figures
-        self._address = address
-        self._registration = registration
-        self._channels = channels
-        self._failure = failure
-        self._guard = guard
-        self._store = store
-        self._files = files
-        self._folder = folder
-        self._durability = durability
-        self._roles = roles
-        self._manager = manager
-        self._duties = duties
-        self._journal = journal
-        self._delays = delays
-        self._popping = popping
         self._running: list[asyncio.Task[Any]] = []
-        self.listens_on = config.listen
+        self.listens_on = parts.config.listen
         """host:port, once it runs."""
 
     async def run(
@@ -221,9 +183,9 @@ class Run:
                 log_event(
                     log,
                     "broker serves",
-                    broker=self._config.broker_name,
+                    broker=self._parts.config.broker_name,
                     port=port,
-                    flush=self._config.store.flush_mode,
+                    flush=self._parts.config.store.flush_mode,
                 )
                 reopening = await self._until_ended(lifecycle)
                 if reopening is None:
@@ -238,24 +200,24 @@ class Run:
         finally:
             self._metrics.hide(NODE_TYPE)
             await self._stop_edges(0)
-            await self._channels.close()
-            await self._files.close()
+            await self._parts.channels.close()
+            await self._parts.files.close()
         return reopening
 
     # ---------------------------------------------------------------------- starting
 
     async def _start(self, tasks: asyncio.TaskGroup) -> int:
         # Before any request: a broker alone is master at once.
-        self._manager.begin_alone()
-        port, *_ = [await edge.start() for edge in self._edges]
-        self.listens_on = f"{self._config.listen.rpartition(':')[0]}:{port}"
-        self._address.listens(port)
+        self._parts.manager.begin_alone()
+        port, *_ = [await edge.start() for edge in self._parts.edges]
+        self.listens_on = f"{self._parts.config.listen.rpartition(':')[0]}:{port}"
+        self._parts.address.listens(port)
         for name, run in self._tasks.items():
             self._running.append(tasks.create_task(run(), name=name))
         # Alone, groups continue at once; otherwise once the role is known.
-        await self._journal.begun(JOURNAL_TIMEOUT_S)
-        if self._registration is not None:
-            registering = tasks.create_task(self._registration.run(), name="registration")
+        await self._parts.journal.begun(JOURNAL_TIMEOUT_S)
+        if self._parts.registration is not None:
+            registering = tasks.create_task(self._parts.registration.run(), name="registration")
             self._running.append(registering)
         return port
 
@@ -264,7 +226,7 @@ class Run:
     async def _until_ended(self, lifecycle: Lifecycle) -> Reopening | None:
         """Returns at a stop, or with the work to do before the folder is reopened; raises
         StoreFailed on failure."""
-        reopening, failed = self._manager.reopening, self._failure.happened
+        reopening, failed = self._parts.manager.reopening, self._parts.failure.happened
         async with asyncio.TaskGroup() as waiting:
             stop = waiting.create_task(lifecycle.stop.wait(), name="stop")
             await asyncio.wait((stop, failed, reopening), return_when=asyncio.FIRST_COMPLETED)
@@ -274,16 +236,16 @@ class Run:
         return reopening.result() if reopening.done() and not lifecycle.stop.is_set() else None
 
     async def _set_serving(self, serving: bool) -> None:
-        for edge in self._edges:
+        for edge in self._parts.edges:
             await edge.set_serving(serving)
 
     def _end_pulls(self) -> None:
-        for edge in self._edges:
+        for edge in self._parts.edges:
             edge.end_pulls()
 
     async def _stop_edges(self, grace_s: float) -> None:
         async with asyncio.TaskGroup() as stopping:
-            for edge in self._edges:
+            for edge in self._parts.edges:
                 stopping.create_task(edge.stop(grace_s), name="stop-edge")
 
     # ---------------------------------------------------------------------- ending
@@ -291,26 +253,26 @@ class Run:
     async def _stop(self) -> None:
         """A graceful stop: nothing that was accepted is left unanswered."""
         self._health.ends()
-        self._guard.begin_stopping()
+        self._parts.guard.begin_stopping()
         await self._set_serving(False)
         await self._leave_as_slave()
         await self._end_following()
         try:
             async with asyncio.timeout(DRAIN_TIMEOUT_S):
-                await self._durability.drain()
+                await self._parts.durability.drain()
         except TimeoutError:
             log_event(log, "the disk did not take everything in time", level=logging.ERROR)
         self._end_pulls()
-        await self._duties.leave()
+        await self._parts.duties.leave()
         await self._replicate()
-        if self._registration is not None:
-            await self._registration.leave(LEAVE_TIMEOUT_S)
-        await self._stop_edges(self._config.stop_grace_ms / 1_000)
-        await self._files.save_all()
-        await self._delays.save()
-        await self._popping.save()
+        if self._parts.registration is not None:
+            await self._parts.registration.leave(LEAVE_TIMEOUT_S)
+        await self._stop_edges(self._parts.config.stop_grace_ms / 1_000)
+        await self._parts.files.save_all()
+        for feature in self._parts.features:
+            await feature.save()
         try:
-            await self._folder.note_closed(self._store.appended_end)
+            await self._parts.replica_folder.note_closed(self._parts.store.appended_end)
         except NotWritable as error:
             # The next run then treats this one as crashed.
             log_event(log, "the stop could not be recorded", level=logging.WARNING, reason=error)
@@ -318,8 +280,8 @@ class Run:
     async def _leave_as_slave(self) -> None:
         """From here on it is not elected, and its master, which learns this from the nameserver,
         stops waiting for it as soon as the stream ends. A master leaves last."""
-        if self._registration is not None and self._roles.term is None:
-            await self._registration.leave(LEAVE_TIMEOUT_S)
+        if self._parts.registration is not None and self._parts.roles.term is None:
+            await self._parts.registration.leave(LEAVE_TIMEOUT_S)
 
     async def _end_following(self) -> None:
         """What the master keeps sending could never all reach the disk, and would arrive after the
@@ -331,33 +293,33 @@ class Run:
 
     async def _replicate(self) -> None:
         """A stopping master hands everything to its in-sync replicas, acknowledged or not."""
-        if self._roles.is_alone or not self._roles.may_act():
+        if self._parts.roles.is_alone or not self._parts.roles.may_act():
             return
-        deadline_s = self._clock.monotonic_s() + REPLICATE_TIMEOUT_S
-        if not await self._durability.replicate(deadline_s):
+        deadline_s = self._parts.clock.monotonic_s() + REPLICATE_TIMEOUT_S
+        if not await self._parts.durability.replicate(deadline_s):
             log_event(log, "the replicas did not take everything in time", level=logging.WARNING)
 
     async def _retire(self) -> None:
         """End clients' calls; they come back in a moment, or go to the new master."""
         self._health.closes()
-        if self._registration is not None and self._roles.is_dispensable(
-            self._config.replication.min_insync_replicas
+        if self._parts.registration is not None and self._parts.roles.is_dispensable(
+            self._parts.config.replication.min_insync_replicas
         ):
             # Otherwise the new master could acknowledge nothing until this folder is open again.
-            await self._registration.leave(LEAVE_TIMEOUT_S)
+            await self._parts.registration.leave(LEAVE_TIMEOUT_S)
         await self._set_serving(False)
         self._end_pulls()
-        await self._duties.leave()
+        await self._parts.duties.leave()
         await self._stop_edges(RETIRE_GRACE_S)
-        await self._files.save_all()
+        await self._parts.files.save_all()
 
     async def _give_up(self, group: BaseExceptionGroup[StoreFailed]) -> None:
         error = first_leaf(group)
         self._health.failed(str(error))
-        self._guard.begin_failing(str(error))
-        self._store.fail(error)
+        self._parts.guard.begin_failing(str(error))
+        self._parts.store.fail(error)
         try:
-            await self._folder.note_failed()
+            await self._parts.replica_folder.note_failed()
         except (NotWritable, StoreFailed) as refused:
             # The master then finds out when this replica rejoins, from where its log ends.
             log_event(log, "the failure could not be recorded", level=logging.ERROR, reason=refused)

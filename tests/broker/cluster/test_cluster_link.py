@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -12,12 +12,7 @@ from aerobee.broker.cluster.closing import Closing
 from aerobee.broker.cluster.cluster_link import ClusterLink
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.records import view_of
-from aerobee.broker.offsets.topic_ends import TopicEnds
-from aerobee.broker.replication.handover import Handover
-from aerobee.broker.replication.replica_folder import OpenedReplica
 from aerobee.broker.replication.replica_set import ReplicaSetView
-from aerobee.broker.replication.report import ReplicationReport
-from aerobee.domain.broker_condition import BrokerCondition
 from aerobee.runtime.clock import SystemClock
 from aerobee.store.engine.tables.config_tables import TopicTable
 from aerobee.v1 import common_pb2
@@ -44,26 +39,30 @@ class Heard:
 
 def link_of(roles: Any, store: Any = None) -> ClusterLink:
     """Of a broker without topics."""
-    nothing: Any = None
-    return ClusterLink(
-        common_pb2.BrokerIdentity(broker_name="broker-a", broker_id=0, instance="i1"),
-        OwnAddress("h:1"),
-        roles=roles,
+    parts: Any = SimpleNamespace(
+        config=SimpleNamespace(
+            registration_lease_ms=10_000,
+            zone="",
+            replication=SimpleNamespace(min_insync_replicas=1),
+        ),
+        identity=common_pb2.BrokerIdentity(broker_name="broker-a", broker_id=0, instance="i1"),
+        address=OwnAddress("h:1"),
+        store_host=SimpleNamespace(is_ipv6=False),
+        access=SimpleNamespace(book=AccessBook()),
         store=store,
         topics=TopicTable(),
-        replica=cast("OpenedReplica", SimpleNamespace(predecessor="", opened_end=40)),
-        report=cast("ReplicationReport", SimpleNamespace(trouble="")),
-        handover=cast("Handover", SimpleNamespace(successor_id=None)),
-        topic_ends=cast("TopicEnds", SimpleNamespace(wake=lambda: None)),
-        files=nothing,
-        no_room_reason=lambda: "",
-        condition=lambda: BrokerCondition.WELL,
-        on_topics_gone=lambda: None,
-        book=AccessBook(),
+        egress=SimpleNamespace(wake_all=lambda: None),
+        progress=SimpleNamespace(topic_ends=SimpleNamespace(wake=lambda: None)),
+        roles=roles,
+        replica=SimpleNamespace(predecessor="", opened_end=40),
+        report=SimpleNamespace(trouble=""),
+        handover=SimpleNamespace(successor_id=None),
         closing=Closing(SystemClock(), broker_name="broker-a", grace_ms=0),
-        lease_ms=10_000,
-        store_host_ipv6=False,
+        writability=SimpleNamespace(no_room_reason=lambda: ""),
+        watch=SimpleNamespace(is_hung=False),
+        slow_loop=SimpleNamespace(is_slow=False),
     )
+    return ClusterLink(parts)
 
 
 @pytest.mark.parametrize(("flushed", "confirmed"), [(70, 80), (80, 70)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from aerobee.broker.delayed.feature import Delays
 from aerobee.store.engine.config import StoreConfig
 from aerobee.store.engine.tables.config_tables import TopicConfig
 from tests.support.delayed import SetClock, delivered, send_later, settled, until_delivered
@@ -115,7 +116,9 @@ async def test_what_was_delivered_is_not_after_a_start_and_what_waits_is(
     await until_delivered(broker.wiring, "t", 1)
     await broker.stop()
     again = await start_broker(clock=clock)
-    assert again.wiring.folder.delays.state.next_offset > 0, "the file saves reading the journal"
+    assert again.wiring.folder.features[Delays].state.next_offset > 0, (
+        "the file saves reading the journal"
+    )
     await settled(again.wiring)
     assert [each.body for each in delivered(again.wiring, "t")] == [b"soon"]
     clock.ahead_ms += 2 * HOUR_MS

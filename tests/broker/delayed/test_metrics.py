@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from aerobee.broker.observe.metrics.delays import DelayFigures
+from aerobee.broker.delayed.figures import DelayFigures
 from tests.support.delayed import SetClock, send_later, settled, until_delivered
 
 HOUR_MS = 3_600_000
 
 
 async def values(broker: Any) -> dict[str, Any]:
-    wiring = broker.wiring
-    made = DelayFigures(wiring.delays, wiring.clock, topics_max=10)
+    delays = broker.wiring.delays
+    # Made anew each time: it counts once in half a minute.
+    made = DelayFigures(
+        delays.feeder,
+        delays.mover,
+        delays.waiting,
+        delays.counts,
+        delays.copies,
+        broker.wiring.clock,
+        progress=delays.progress,
+        latency_ms=delays.latency_ms,
+        topics_max=10,
+    )
     return {family.name: family.rows for family in await made.families()}
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, Protocol
 
+from aerobee.broker.features import Feature
 from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
@@ -14,7 +15,6 @@ from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.ingest import Ingest
 from aerobee.broker.sending.message_encoder import MessageEncoder, OutgoingMessage
-from aerobee.broker.wiring import Wiring
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy, InvalidArgument, QueueNotFound, TopicNotFound
 from aerobee.store.engine.queue_reads import QueueRead
@@ -121,13 +121,27 @@ class LinesEdge:
         return {"committed": self._offsets.query(GroupQueue(group, topic, queue))}
 
 
-def lines_edge(wiring: Wiring) -> LinesEdge:
-    """Mounts it on a broker."""
-    return LinesEdge(
-        wiring.ingest,
-        wiring.encoder,
-        wiring.durability,
-        wiring.egress,
-        wiring.offsets,
-        wiring.clock,
-    )
+class Parts(Protocol):
+    """What lines need of the broker."""
+
+    ingest: Ingest
+    encoder: MessageEncoder
+    durability: Durability
+    egress: Egress
+    offsets: ConsumerOffsets
+    clock: Clock
+
+
+class Lines(Feature):
+    """A broker with this one serves lines, too."""
+
+    def __init__(self, parts: Parts, opened: None) -> None:
+        self.edge = LinesEdge(
+            parts.ingest,
+            parts.encoder,
+            parts.durability,
+            parts.egress,
+            parts.offsets,
+            parts.clock,
+        )
+        self.edges = (self.edge,)

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.wiring import Wiring
 from aerobee.store.engine.config import StoreConfig
 from aerobee.store.format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import RunningBroker, StartBroker
-from tests.broker.edge.lines_protocol import LinesEdge, lines_edge
+from tests.broker.edge.lines_protocol import Lines, LinesEdge
 
 StartBoth = Callable[..., Awaitable[tuple[RunningBroker, LinesEdge]]]
 
@@ -48,14 +47,8 @@ async def start_both(start_broker: StartBroker) -> StartBoth:
     """Starts a broker that serves lines, too; the lines' edge comes with it."""
 
     async def start(**changes: Any) -> tuple[RunningBroker, LinesEdge]:
-        edges: list[LinesEdge] = []
-
-        def mount(wiring: Wiring) -> LinesEdge:
-            edges.append(lines_edge(wiring))
-            return edges[-1]
-
-        broker = await start_broker(mounts=(mount,), **changes)
-        return broker, edges[-1]
+        broker = await start_broker(features=(Lines,), **changes)
+        return broker, broker.feature(Lines).edge
 
     return start
 

@@ -37,8 +37,8 @@ class Scene:
             self.members,
             QueueLeases(run_number=run, grace_end_s=grace_end_s),
             on_lease_ended=lambda lease: None,
-            is_popped=lambda key: key in self.popped,
         )
+        self.ownership.exclude_popped(self.popped.__contains__)
         self.holders: dict[str, Holder] = {}
         for name in ("a", "b"):
             self.join(name)

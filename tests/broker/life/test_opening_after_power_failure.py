@@ -19,6 +19,7 @@ from aerobee.broker.groups.run_record import (
 )
 from aerobee.broker.journal.records import UNKNOWN_IMAGE
 from aerobee.broker.opening import open_folder
+from aerobee.broker.wiring import FEATURES
 from aerobee.runtime.clock import ManualClock
 from aerobee.store.engine.config import FlushMode
 from aerobee.store.engine.disk import RealDisk
@@ -46,7 +47,7 @@ def test_a_group_is_never_ahead_of_its_queue(tmp_path: Path, seed: int) -> None:
     get their offsets and must be seen."""
     (tmp_path / "before").mkdir()
     disk = FaultDisk(tmp_path / "before")
-    folder = open_folder(disk, ManualClock(), CONFIG)
+    folder = open_folder(disk, ManualClock(), CONFIG, FEATURES)
     append(folder.store, "t", 0, *[b"kept"] * 5)
     flush(folder.store)
     append(folder.store, "t", 0, *[b"only in the page cache"] * 5)
@@ -55,7 +56,7 @@ def test_a_group_is_never_ahead_of_its_queue(tmp_path: Path, seed: int) -> None:
     disk.cut_power(tmp_path / "after", random.Random(seed))
 
     after = RealDisk(tmp_path / "after")
-    reopened = open_folder(after, ManualClock(), CONFIG)
+    reopened = open_folder(after, ManualClock(), CONFIG, FEATURES)
     end = reopened.store.queues.bounds("t", 0).max_offset
     assert 5 <= end <= 10
     assert reopened.offsets.query("g", "t", 0) == end
@@ -75,7 +76,7 @@ def test_offsets_in_queues_that_we_do_not_serve_are_left_alone(tmp_path: Path) -
     offsets.commit("g", "batches", 0, 10)
     offsets.commit("g", "gone", 0, 10)
     replace_atomically(disk, CONSUMER_OFFSETS_PATH, offsets.snapshot_bytes(1))
-    folder = open_folder(disk, ManualClock(), CONFIG)
+    folder = open_folder(disk, ManualClock(), CONFIG, FEATURES)
     assert folder.offsets.query("g", "batches", 0) == 10
     assert folder.offsets.query("g", "gone", 0) == 0
     folder.store.close()
@@ -103,11 +104,11 @@ def test_offsets_that_are_ahead_of_their_journal_are_so_for_no_later_start(tmp_p
     """Records that come in the place of lost ones were taken for applied by the start after the
     next, if that one was killed before it wrote the table."""
     disk = RealDisk(tmp_path)
-    open_folder(disk, ManualClock(), CONFIG).store.close()
+    open_folder(disk, ManualClock(), CONFIG, FEATURES).store.close()
     offsets = ConsumerOffsetTable()
     offsets.mark = JournalMark(7, 100, is_whole=True)
     replace_atomically(disk, CONSUMER_OFFSETS_PATH, offsets.snapshot_bytes(1))
-    open_folder(disk, ManualClock(), CONFIG).store.close()
+    open_folder(disk, ManualClock(), CONFIG, FEATURES).store.close()
     for path in (CONSUMER_OFFSETS_PATH, f"{CONSUMER_OFFSETS_PATH}.bak"):
         mark = ConsumerOffsetTable.load(disk.read_file(path)).mark
         assert mark is not None
@@ -117,7 +118,7 @@ def test_offsets_that_are_ahead_of_their_journal_are_so_for_no_later_start(tmp_p
 def test_transactions_that_were_done_in_a_lost_log_are_looked_at_again(tmp_path: Path) -> None:
     """Their half messages are left and what ended them is not: nobody would ask about them."""
     disk = RealDisk(tmp_path)
-    folder = open_folder(disk, ManualClock(), CONFIG)
+    folder = open_folder(disk, ManualClock(), CONFIG, FEATURES)
     append(folder.store, HALF_TOPIC, 0, *[b"half"] * 5)
     flush(folder.store)
     folder.store.close()
@@ -127,7 +128,7 @@ def test_transactions_that_were_done_in_a_lost_log_are_looked_at_again(tmp_path:
     offsets.mark = JournalMark(7, 100, is_whole=True)
     replace_atomically(disk, CONSUMER_OFFSETS_PATH, offsets.snapshot_bytes(1))
     for _ in range(2):
-        folder = open_folder(disk, ManualClock(), CONFIG)
+        folder = open_folder(disk, ManualClock(), CONFIG, FEATURES)
         assert folder.offsets.query(TRANSACTIONS_GROUP, HALF_TOPIC, 0) is None
         assert folder.offsets.query("g", HALF_TOPIC, 0) == 3
         folder.store.close()
@@ -145,7 +146,7 @@ def test_a_run_whose_record_the_journal_has_lost_is_known_from_the_file(tmp_path
     disk = RealDisk(tmp_path)
     replace_atomically(disk, LEASES_PATH, lost.encode())
     for _ in range(2):
-        folder = open_folder(disk, ManualClock(), CONFIG, "two")
+        folder = open_folder(disk, ManualClock(), CONFIG, FEATURES, "two")
         folder.store.close()
     previous = newest_record(earlier, folder.previous_run)
     assert (previous.epoch, previous.session_timeout_max_ms) == (2, 10_000)

@@ -52,16 +52,13 @@ async def _nothing() -> None:
 
 async def test_whoever_holds_a_lease_in_a_reading_is_a_member_in_it() -> None:
     group = ShrinkingGroup(["c1"], 3 * ROWS_MAX)
-    snapshots = Snapshots(
-        cast(Any, SimpleNamespace()),
-        cast(Any, group),
-        cast(Any, SimpleNamespace(begun=_nothing)),
-        cast(Any, None),
-        cast(Any, None),
-        cast(Any, None),
-        cast(Any, None),
-        ManualClock(),
+    parts: Any = SimpleNamespace(
+        clock=ManualClock(),
+        folder=None,
+        roles=None,
+        progress=SimpleNamespace(coordinator=group, offsets=SimpleNamespace(begun=_nothing)),
     )
+    snapshots = Snapshots(parts)
     wanted = Wanted(frozenset({Table.LEASES, Table.MEMBERS}))
     reading_task = asyncio.create_task(snapshots.read(wanted))
     await asyncio.sleep(0)

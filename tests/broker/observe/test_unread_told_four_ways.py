@@ -8,8 +8,6 @@ from typing import Any
 from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
 from aerobee.broker.observe.metrics.rocketmq import LagFamilies
 from aerobee.broker.observe.metrics.store_times import StoreTimes
-from aerobee.broker.observe.metrics.wired import unread_counts
-from aerobee.broker.observe.remaining import remaining_reading
 from aerobee.broker.retention.unread_readers import UnreadReaders
 from aerobee.runtime.metrics.slices import Slices
 from aerobee.store.engine.tables.config_tables import SubscriptionGroupConfig, TopicConfig
@@ -62,9 +60,9 @@ class Said:
 async def said(broker: RunningBroker) -> Said:
     wiring = broker.wiring
     slices = Slices(wiring.clock)
-    lag = LagReading(unread_counts(wiring), StoreTimes(wiring.store, wiring.reads))
+    lag = LagReading(wiring.unread, StoreTimes(wiring.store, wiring.reads))
     metrics = await lag.read(wiring.clock.now_ms, slices)
-    remaining = await remaining_reading(wiring).read()
+    remaining = await wiring.remaining.read()
     folder = wiring.folder
     readers = UnreadReaders(folder.topics, folder.offsets, wiring.coordinator.members, wiring.store)
     kept = {

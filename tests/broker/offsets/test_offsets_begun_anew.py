@@ -22,6 +22,7 @@ from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.opened import OpenedFolder
 from aerobee.broker.opening import change_log, open_folder
 from aerobee.broker.replication.joining import BeginAnew
+from aerobee.broker.wiring import FEATURES
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.store.engine.disk import RealDisk
@@ -115,14 +116,14 @@ def test_it_forgets_its_snapshot_and_takes_what_the_copied_journal_says(tmp_path
     begin = master.store.appended_end // SEGMENT_BYTES * SEGMENT_BYTES
     master.write_image()
 
-    change_log(disk, CONFIG, BeginAnew(begin), random.Random(1))
-    folder = open_folder(disk, clock, CONFIG)
+    change_log(disk, CONFIG, BeginAnew(begin), random.Random(1), FEATURES)
+    folder = open_folder(disk, clock, CONFIG, FEATURES)
     assert folder.offsets.groups() == []
     assert not state_of(folder).is_whole, "operators are told to ask the master"
     copy(folder, master, begin)
     folder.store.close()  # before the table was saved
 
-    folder = open_folder(disk, clock, CONFIG)
+    folder = open_folder(disk, clock, CONFIG, FEATURES)
     state = state_of(folder)
     assert not state.is_whole
     follow(folder, state)
@@ -131,7 +132,7 @@ def test_it_forgets_its_snapshot_and_takes_what_the_copied_journal_says(tmp_path
     replace_atomically(disk, CONSUMER_OFFSETS_PATH, folder.offsets.snapshot_bytes(2))
     folder.store.close()
 
-    folder = open_folder(disk, clock, CONFIG)
+    folder = open_folder(disk, clock, CONFIG, FEATURES)
     assert folder.offsets.query(*IDLE) == 5, "its messages lie before this log, they are not lost"
     assert folder.offsets.as_json() == master.table.as_json()
     assert state_of(folder).is_whole
@@ -142,9 +143,9 @@ def test_it_forgets_its_snapshot_and_takes_what_the_copied_journal_says(tmp_path
 def test_a_backup_of_the_snapshot_is_forgotten_too(tmp_path: Path) -> None:
     master = busy_master(tmp_path / "m")
     disk = slave_with_a_snapshot(tmp_path / "s", master)
-    change_log(disk, CONFIG, BeginAnew(SEGMENT_BYTES), random.Random(1))
+    change_log(disk, CONFIG, BeginAnew(SEGMENT_BYTES), random.Random(1), FEATURES)
     disk.open_file(CONSUMER_OFFSETS_PATH, create=True).truncate(0)
-    folder = open_folder(disk, ManualClock(), CONFIG)
+    folder = open_folder(disk, ManualClock(), CONFIG, FEATURES)
     assert folder.offsets.groups() == []
     assert not state_of(folder).is_whole
     folder.store.close()
@@ -154,8 +155,8 @@ def test_a_backup_of_the_snapshot_is_forgotten_too(tmp_path: Path) -> None:
 def test_a_log_that_begins_anew_at_its_very_beginning_needs_no_image(tmp_path: Path) -> None:
     master = busy_master(tmp_path / "m")
     disk = slave_with_a_snapshot(tmp_path / "s", master)
-    change_log(disk, CONFIG, BeginAnew(0), random.Random(1))
-    folder = open_folder(disk, ManualClock(), CONFIG)
+    change_log(disk, CONFIG, BeginAnew(0), random.Random(1), FEATURES)
+    folder = open_folder(disk, ManualClock(), CONFIG, FEATURES)
     copy(folder, master, 0)
     state = state_of(folder)
     follow(folder, state)
@@ -174,7 +175,7 @@ def test_a_snapshot_without_content_is_read_again_from_the_journal(
     disk = slave_with_a_snapshot(tmp_path / "s", master)
     for path in (CONSUMER_OFFSETS_PATH, CONSUMER_OFFSETS_PATH + ".bak"):
         (tmp_path / "s" / path).write_bytes(content)
-    folder = open_folder(disk, ManualClock(), CONFIG)
+    folder = open_folder(disk, ManualClock(), CONFIG, FEATURES)
     follow(folder, state := state_of(folder))
     assert state.standing(BUSY) == master.state.standing(BUSY)
     assert state.standing(IDLE) == master.state.standing(IDLE)
@@ -189,4 +190,4 @@ def test_a_snapshot_without_content_and_without_a_journal_stops_the_start(tmp_pa
     for path in (CONSUMER_OFFSETS_PATH, CONSUMER_OFFSETS_PATH + ".bak"):
         (tmp_path / path).write_bytes(b"")
     with pytest.raises(InvalidArgument, match=r"consumerOffset\.json is empty; .*repair the file"):
-        open_folder(RealDisk(tmp_path), ManualClock(), CONFIG)
+        open_folder(RealDisk(tmp_path), ManualClock(), CONFIG, FEATURES)

@@ -118,7 +118,7 @@ class TakenOver:
             roles=None,
             reads=None,
             journal=SimpleNamespace(writer=lambda: None),
-            folder=SimpleNamespace(topics=_Topics(topics)),
+            topics=_Topics(topics),
             queues=SimpleNamespace(
                 bounds=lambda topic, queue_id: (0, len(queues[queue_id])), record=self.message
             ),

@@ -27,6 +27,7 @@ from aerobee.broker.replication.replica_folder import (
     save_history,
 )
 from aerobee.broker.replication.state_file import STATE_PATH, FoundLog, ReplicaState
+from aerobee.broker.wiring import FEATURES
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.store.engine.config import StoreConfig
 from aerobee.store.engine.disk import RealDisk
@@ -152,7 +153,7 @@ def test_a_cut_behind_an_unclean_election_makes_it_another_log(
     """What is cut then may be what it was known to have for ever."""
     folder.write(STATE)
     cut = Cut(700, is_unclean=is_unclean)
-    change_log(folder.disk, StoreConfig(), cut, folder.chance)
+    change_log(folder.disk, StoreConfig(), cut, folder.chance, FEATURES)
     cut_log = replace(FOUND, end=700)
     assert (folder.open(cut_log).own != (1, "log-1")) == is_unclean
 

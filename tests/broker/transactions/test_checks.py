@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from aerobee.broker.config import TransactionsConfig
-from aerobee.broker.observe.metrics.transactions import TransactionFigures
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.transactions.checks import CheckRules, Verdict, verdict
 from aerobee.broker.transactions.ends import Ends
@@ -484,8 +483,8 @@ async def test_what_is_measured(start_broker: StartBroker, connect: Connect) -> 
     wiring = broker.wiring
 
     def values() -> dict[str, Any]:
-        figures = TransactionFigures(wiring.transactions, wiring.clock, topics_max=10)
-        return {family.name: family.rows for family in figures.families()}
+        measured = wiring.transactions.measured.families()
+        return {family.name: family.rows for family in measured}
 
     assert values()["aerobee_transactions_set_aside"] == [((), 3)]
     assert values()["aerobee_transaction_checks_total"] == [((), 3)]

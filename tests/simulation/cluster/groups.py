@@ -106,11 +106,9 @@ class Groups:
         """The state once everything written is in effect."""
         self._leases = QueueLeases(run_number=0)
         members = Members()
-        self._ownership = Ownership(
-            members,
-            self._leases,
-            on_lease_ended=lambda lease: None,
-            is_popped=lambda key: broker.waiting is not None and broker.waiting.is_popped(key),
+        self._ownership = Ownership(members, self._leases, on_lease_ended=lambda lease: None)
+        self._ownership.exclude_popped(
+            lambda key: broker.waiting is not None and broker.waiting.is_popped(key)
         )
         self.coordinator = GroupCoordinator(
             members,

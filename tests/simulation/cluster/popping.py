@@ -1,8 +1,8 @@
 """A broker's POP: the product's own composition over the simulated log.
 
 Journal, term, queues, polls, reads, moves, commits and the translation for clients run unmodified,
-put together by `popping.wired`. Simulated here is what they see of the rest of the broker: a store
-with records that have bytes, the offset journal of the present term, and who is master.
+put together by `popping.feature`. Simulated here is what they see of the rest of the broker: a
+store with records that have bytes, the offset journal of the present term, and who is master.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC
 from aerobee.broker.pop.journal_state import PopJournalState, file_reader
 from aerobee.broker.pop.requests import PopLimits
 from aerobee.broker.pop.term import EntryWriter, PopTerm
-from aerobee.broker.popping.wired import Popping
+from aerobee.broker.popping.feature import Popping
 from aerobee.broker.reading.egress import Egress
 from aerobee.broker.retries.policy import RetryPolicy
 from aerobee.broker.retries.send_backs import SendBacks
@@ -85,9 +85,7 @@ class SimulatedPopping(Popping):
         self._waiting = waiting
         self._seen = parts = _Parts(broker, waiting)
         any_parts: Any = parts
-        super().__init__(
-            any_parts, held_until_ms=lambda *taken: parts.clients.held_until_ms(*taken)
-        )
+        super().__init__(any_parts, open_state(broker, waiting))
         parts.clients.on_gone = self.pops.client_gone
         self.offsets: ConsumerOffsets = parts.offsets
         self.clients: ClientTable = parts.clients
@@ -118,7 +116,7 @@ class SimulatedPopping(Popping):
             writer,
             self._waiting.clock,
             is_ordered=self.is_ordered,
-            held_until_ms=self._held_until_ms,
+            held_until_ms=self.clients.held_until_ms,
             finished_elsewhere=self._finished_elsewhere,
             limits=LIMITS,
         )
@@ -178,14 +176,14 @@ class _Parts(BrokerParts):
         some: Any = self
         offset_journal: Any = OffsetJournal(broker, waiting)
         coordinator: Any = QueueCoordinator(broker)
-        self.folder = SimpleNamespace(pops=open_state(broker, waiting))
         self.config = SimpleNamespace(
             store=SimpleNamespace(segment_bytes=_IMAGE_INTERVAL_BYTES),
             groups=SimpleNamespace(waiting_polls_max=1_000),
         )
         self.store = StoreQueues(broker, waiting)
         self.durability = self.roles = waiting
-        self.writes = self.files = self.failure = some
+        self.writes = self.files = some
+        self.on_store_failed = self.report
         send_backs: SendBacks = waiting.send_backs
         self.retries = SimpleNamespace(settings=some, send_backs=send_backs, topics=some)
         self.topics: TopicTable = TopicTable(
@@ -232,7 +230,6 @@ class _Parts(BrokerParts):
             queue_max=self.store.max_offset,
         )
         self.clients: ClientTable = ClientTable(self.clock, rules=RULES)
-        self.rocketmq = SimpleNamespace(clients=self.clients)
 
     def check_reads(self) -> None:
         if self._broker.readable_end is None:

@@ -1,8 +1,8 @@
 """A broker's transactions: the product's own composition over the simulated log.
 
 Follower, state, ends, hold and what a new master finishes run unmodified, put together by
-`transactions.wired`. Simulated here is what they see of the rest of the broker, and the send path's
-handling of half messages.
+`transactions.feature`. Simulated here is what they see of the rest of the broker, and the send
+path's handling of half messages.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.replication.term_keeper import Stretch
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.halves import HALF_QUEUE
+from aerobee.broker.transactions.feature import Transactions
 from aerobee.broker.transactions.known import KnownHalves, opened_halves
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.broker.transactions.questions import Question
-from aerobee.broker.transactions.wired import Transactions
 from aerobee.runtime.errors import NotWritable
 from aerobee.runtime.loop_turns import LoopTurns
 from aerobee.store.engine.message_store import MessageStore
@@ -56,6 +56,7 @@ CHECKS_MAX: Final = 3
 _CONFIG: Final = SimpleNamespace(
     transactions=SimpleNamespace(timeout_ms=600, check_interval_ms=1_000, checks_max=CHECKS_MAX),
     store=SimpleNamespace(retention=SimpleNamespace(enabled=False)),
+    metrics=SimpleNamespace(topics_max=10),
 )
 
 
@@ -73,6 +74,7 @@ class SimulatedTransactions(Transactions):
         parts: Any = _Parts(broker, waiting)
         self.known: KnownHalves = parts.halves
         super().__init__(parts)
+        self.ask_also(parts)
         if not broker.world.variant.checks_open_ones_only:
             ends: Any = self.ends
             ends._is_open = lambda half: True
@@ -128,7 +130,6 @@ class _Parts(BrokerParts):
         self.store = _Store(broker, waiting)
         self.store_host_ipv6 = False
         self.config: Any = _CONFIG
-        self.rocketmq = SimpleNamespace(producers=self)
         self.durability: Any = _Durability(
             waiting, is_waited_for=broker.world.variant.waits_for_ends
         )
@@ -142,7 +143,7 @@ class _Parts(BrokerParts):
                 for name, count in counts.items()
             }
         )
-        self.folder = SimpleNamespace(topics=topics)
+        self.topics = topics
         self.guard: Guard = Guard(topics, broker_name="b", authority=some)
         store: MessageStore = some.store
         self.halves = opened_halves(broker.derived.table, store, _PENDING_MAX)

@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import random
+from typing import Protocol
 
-from aerobee.access.book import AccessBook
+from aerobee.access.node import NodeAccess
+from aerobee.access.nodes import NodeName
 from aerobee.access.table import Record, Records
 from aerobee.broker.cluster.closing import Closing
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.records import condition_value, place_of, view_of
+from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.broker.cluster.topic_directives import AnnouncedTopic, apply_topics
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.offsets.topic_ends import TopicEnds
+from aerobee.broker.offsets.feature import Progress
+from aerobee.broker.reading.egress import Egress
 from aerobee.broker.replication.handover import Handover
 from aerobee.broker.replication.replica_folder import OpenedReplica
 from aerobee.broker.replication.replica_set import NO_MASTER, ReplicaSetView
 from aerobee.broker.replication.report import ReplicationReport
+from aerobee.broker.replication.role_manager import RoleManager
 from aerobee.broker.replication.roles import Roles
+from aerobee.broker.replication.slow_loop import SlowLoop
+from aerobee.broker.sending.guard import Writability
 from aerobee.domain.broker_condition import BrokerCondition
+from aerobee.rpc.tls import NodeTls
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import NotWritable
 from aerobee.runtime.log import log_event
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.tables.config_tables import TOPICS_PATH, TopicTable
+from aerobee.store.flush.disk_watch import DiskWatch
 from aerobee.store.flush.table_files import TableFiles
+from aerobee.store.format.record_layout import HostAddress
 from aerobee.v1 import common_pb2, nameserver_pb2
 
 SAVE_TIMEOUT_S = 0.5
@@ -45,84 +56,109 @@ def identity_of(config: BrokerConfig, *, instance: str) -> common_pb2.BrokerIden
     )
 
 
+def node_name(config: BrokerConfig) -> NodeName:
+    """Who it is in certificates and signatures, in every run of its process."""
+    return NodeName.broker(config.cluster, config.broker_name, config.broker_id)
+
+
+class Parts(Protocol):
+    """What a heartbeat says of the broker, and what a directive changes in it."""
+
+    config: BrokerConfig
+    clock: Clock
+    chance: random.Random
+    identity: common_pb2.BrokerIdentity
+    address: OwnAddress
+    store_host: HostAddress
+    access: NodeAccess
+    tls: NodeTls
+    store: MessageStore
+    topics: TopicTable
+    files: TableFiles
+    egress: Egress
+    progress: Progress
+    roles: Roles
+    manager: RoleManager
+    replica: OpenedReplica
+    report: ReplicationReport
+    handover: Handover
+    closing: Closing
+    writability: Writability
+    watch: DiskWatch
+    slow_loop: SlowLoop
+    heartbeat_due: asyncio.Event
+
+
 class ClusterLink:
     """The two callables that a Registration needs."""
 
-    def __init__(
-        self,
-        identity: common_pb2.BrokerIdentity,
-        address: OwnAddress,
-        *,
-        roles: Roles,
-        store: MessageStore,
-        topics: TopicTable,
-        replica: OpenedReplica,
-        report: ReplicationReport,
-        handover: Handover,
-        topic_ends: TopicEnds,
-        files: TableFiles,
-        no_room_reason: Callable[[], str],
-        condition: Callable[[], BrokerCondition],
-        on_topics_gone: Callable[[], None],
-        book: AccessBook,
-        closing: Closing,
-        lease_ms: int,
-        store_host_ipv6: bool,
-        zone: str = "",
-        in_sync_min: int = 1,
-    ) -> None:
-        """`lease_ms` applies where a nameserver gives none."""
-        self._identity = identity
-        self._address = address
-        self._roles = roles
-        self._store = store
-        self._topics = topics
-        self._replica = replica
-        self._report = report
-        self._handover = handover
-        self._topic_ends = topic_ends
-        self._files = files
-        self._no_room_reason = no_room_reason
-        self._condition = condition
-        self._on_topics_gone = on_topics_gone
-        self._book = book
-        self._closing = closing
-        self._lease_ms = lease_ms
-        self._store_host_ipv6 = store_host_ipv6
-        self._zone = zone
-        self._in_sync_min = in_sync_min
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._identity = parts.identity
+        self._roles = parts.roles
+        self._topics = parts.topics
+        self._book = parts.access.book
+        self._topic_ends = parts.progress.topic_ends
         self._saving: asyncio.Task[None] | None = None
+
+    def registration(self) -> Registration | None:
+        """None: the broker is a cluster by itself."""
+        parts, config = self._parts, self._parts.config
+        if not config.nameservers:
+            return None
+        return Registration(
+            RegistrationConfig(
+                nameservers=config.nameservers, lease_duration_ms=config.registration_lease_ms
+            ),
+            clock=parts.clock,
+            chance=parts.chance,
+            heartbeat=self.heartbeat,
+            on_directive=self.follow,
+            on_sending=parts.roles.heartbeat_sent,
+            on_incomplete=parts.manager.count_as_another_log,
+            due=parts.heartbeat_due,
+            credentials=parts.access.credentials,
+            tls=parts.tls.dialled,
+        )
 
     def heartbeat(self) -> nameserver_pb2.BrokerHeartbeat:
         """The broker as it is now."""
         self._book.refresh()
-        store, roles, replica, topics = self._store, self._roles, self._replica, self._topics
+        parts, roles, topics = self._parts, self._roles, self._topics
+        store, replica, config = parts.store, parts.replica, parts.config
         return nameserver_pb2.BrokerHeartbeat(
             identity=self._identity,
-            address=self._address.text,
-            outside_address=self._address.outside,
-            zone=self._zone,
-            in_sync_min=self._in_sync_min,
+            address=parts.address.text,
+            outside_address=parts.address.outside,
+            zone=config.zone,
+            in_sync_min=config.replication.min_insync_replicas,
             role=common_pb2.SLAVE if roles.term is None else common_pb2.MASTER,
             epoch=roles.own_epoch,
             log_begin=store.min_offset,
             log_end=store.appended_end,
             metadata_revision=topics.metadata_revision,
             metadata_history=topics.metadata_history,
-            store_host_ipv6=self._store_host_ipv6,
-            writable=not self._no_room_reason(),
+            store_host_ipv6=parts.store_host.is_ipv6,
+            writable=not parts.writability.no_room_reason(),
             incarnation=roles.own.incarnation,
             predecessor=replica.predecessor,
             log_epoch=roles.log_epoch(),
             confirmed_end=roles.confirmed_end,
             resigned_epoch=roles.mastership.resigned_epoch or 0,
-            successor_id=self._handover.successor_id,
-            replication_trouble=self._report.trouble[:TROUBLE_LENGTH_MAX],
+            successor_id=parts.handover.successor_id,
+            replication_trouble=parts.report.trouble[:TROUBLE_LENGTH_MAX],
             durable_end=min(roles.confirmed_end, store.flushed_end),
             opened_end=replica.opened_end,
             access_version=self._book.version,
-            condition=condition_value(self._condition()),
+            condition=condition_value(self._condition),
         )
+
+    @property
+    def _condition(self) -> BrokerCondition:
+        """What keeps this broker from working."""
+        if self._parts.watch.is_hung:
+            return BrokerCondition.DISK_HUNG
+        return BrokerCondition.SLOW if self._parts.slow_loop.is_slow else BrokerCondition.WELL
 
     async def follow(self, directive: nameserver_pb2.BrokerDirective) -> None:
         """Take over the replica set and the topics; returns once the topics are on disk.
@@ -142,8 +178,8 @@ class ClusterLink:
         replica_set = self._replica_set_of(directive)
         if replica_set is not None:
             roles.hear_replica_set(replica_set)
-            self._closing.hear(is_closed=replica_set.is_closed)
-        lease_ms = directive.lease_duration_ms or self._lease_ms
+            self._parts.closing.hear(is_closed=replica_set.is_closed)
+        lease_ms = directive.lease_duration_ms or self._parts.config.registration_lease_ms
         roles.renewed(directive.renewed_sequence, lease_ms)
         # Retention may have removed the last message of a deleted topic, which then needs no end.
         self._topic_ends.wake()
@@ -160,7 +196,7 @@ class ClusterLink:
         self._topic_ends.wake()
         if gone:
             # Readers of a deleted topic find out by asking again.
-            self._on_topics_gone()
+            self._parts.egress.wake_all()
         if self._saving is None:
             loop = asyncio.get_running_loop()
             self._saving = loop.create_task(self._save_topics(), name="save-topics")
@@ -172,7 +208,7 @@ class ClusterLink:
     async def _save_topics(self) -> None:
         """Raises StoreFailed."""
         try:
-            await self._files.save(TOPICS_PATH)
+            await self._parts.files.save(TOPICS_PATH)
         except NotWritable as error:
             log_event(log, "topics not saved", level=logging.WARNING, reason=error)
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from aerobee.broker.groups.members import Members
 from aerobee.broker.groups.ownership import Ownership
-from aerobee.broker.groups.queue_leases import GroupQueue, Lease, QueueLeases
+from aerobee.broker.groups.queue_leases import Lease, QueueLeases
 from aerobee.broker.groups.run_record import FIRST_RECORD, REJOIN_TIME_S, RunRecord, planned_end
 from aerobee.runtime.errors import NotMaster
 from aerobee.runtime.log import log_event
@@ -41,11 +41,8 @@ class CurrentRun:
         write_file: Callable[[bytes], Awaitable[None]],
         *,
         on_lease_ended: Callable[[Lease], None] = lambda lease: None,
-        is_popped: Callable[[GroupQueue], bool] = lambda key: False,
-        on_popped_wanted: Callable[[GroupQueue], None] = lambda key: None,
     ) -> None:
-        """`write_file` replaces the lease file durably; for the other parameters see
-        `Ownership`."""
+        """`write_file` replaces the lease file durably. `on_lease_ended` stops running pulls."""
         self._record = FIRST_RECORD
         self._is_recorded = False
         self._was_clean = True
@@ -55,13 +52,7 @@ class CurrentRun:
         self._writing = Turns()
         self.members = Members()
         self.leases = QueueLeases(run_number=0)
-        self.ownership = Ownership(
-            self.members,
-            self.leases,
-            on_lease_ended=on_lease_ended,
-            is_popped=is_popped,
-            on_popped_wanted=on_popped_wanted,
-        )
+        self.ownership = Ownership(self.members, self.leases, on_lease_ended=on_lease_ended)
         self.views_held_back_s = 0.0
         """How long clients are not told who is in which group."""
 

@@ -67,17 +67,24 @@ class Ownership:
         leases: QueueLeases,
         *,
         on_lease_ended: Callable[[Lease], None],
-        is_popped: Callable[[GroupQueue], bool] = lambda key: False,
-        on_popped_wanted: Callable[[GroupQueue], None] = lambda key: None,
     ) -> None:
-        """`on_lease_ended` stops running pulls. `is_popped`: whether POP consumes a queue;
-        `on_popped_wanted` is called for each such queue that a member asks for."""
+        """`on_lease_ended` stops running pulls."""
         self._members = members
         self.leases = leases
         self._on_lease_ended = on_lease_ended
         self._holders: dict[tuple[str, str], LeaseHolder] = {}
+        self._is_popped: Callable[[GroupQueue], bool] = lambda key: False
+        self._on_popped_wanted: Callable[[GroupQueue], None] = lambda key: None
+
+    def exclude_popped(
+        self,
+        is_popped: Callable[[GroupQueue], bool],
+        on_wanted: Callable[[GroupQueue], None] = lambda key: None,
+    ) -> None:
+        """From here on queues have a third kind of owner. `is_popped`: whether POP consumes a
+        queue; `on_wanted` is called for each such queue that a member asks for."""
         self._is_popped = is_popped
-        self._on_popped_wanted = on_popped_wanted
+        self._on_popped_wanted = on_wanted
 
     def __repr__(self) -> str:
         return f"Ownership({self.leases!r})"

@@ -1,114 +1,70 @@
-"""The broker at one moment: what it is, what it has done, and why it takes no messages."""
+"""The broker at one moment: what it is and what it has done."""
 
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Mapping
+from typing import Protocol
 
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.counters import Counters
-from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.observe.stats import BrokerStatistics, process_statistics
-from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
-from aerobee.broker.own_topics import OWN_TOPICS
+from aerobee.broker.offsets.feature import Progress
 from aerobee.broker.replication.report import ReplicationReport
 from aerobee.broker.replication.roles import Roles
-from aerobee.broker.sending.guard import Guard
+from aerobee.broker.sending.guard import Writability
 from aerobee.domain.names import is_retry_topic
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.loop_delay import LoopDelay
 from aerobee.store.engine.message_store import MessageStore
-from aerobee.store.engine.statistics import StoreState
 from aerobee.store.engine.tables.config_tables import TopicTable
-from aerobee.store.flush.disk_watch import DiskWatch
 
 
-class Writability:
-    """Whether messages are taken."""
+class Parts(Protocol):
+    """The parts of the broker that its state is read from."""
 
-    def __init__(self, guard: Guard, store: MessageStore, watch: DiskWatch) -> None:
-        self._guard = guard
-        self._store = store
-        self.watch = watch
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._guard.is_stopping
-
-    def not_writable_reason(self) -> str:
-        """Why no messages are taken; empty if they are."""
-        try:
-            self._guard.check_master()
-        except AerobeeError as error:
-            return str(error)
-        return self.no_room_reason()
-
-    def no_room_reason(self) -> str:
-        """Why this replica could take no messages if it were master; empty if it could."""
-        try:
-            self._guard.check_available()
-        except AerobeeError as error:
-            return str(error)
-        state = self._store.state
-        if state is StoreState.WRITABLE:
-            return ""
-        if state is StoreState.DISK_HUNG:
-            return self.watch.why
-        return f"the store is {state}: {self._store.retention.why_full}".rstrip(": ")
+    config: BrokerConfig
+    clock: Clock
+    roles: Roles
+    store: MessageStore
+    topics: TopicTable
+    own_topics: Mapping[str, int]
+    progress: Progress
+    writability: Writability
+    report: ReplicationReport
+    counters: Counters
+    loop_delay: LoopDelay
 
 
 class BrokerState:
     """Combines the parts' figures."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        clock: Clock,
-        roles: Roles,
-        store: MessageStore,
-        topics: TopicTable,
-        coordinator: GroupCoordinator,
-        offsets: ConsumerOffsets,
-        writability: Writability,
-        replication: ReplicationReport,
-        counters: Counters,
-        loop_delay: LoopDelay,
-    ) -> None:
-        self._config = config
-        self._clock = clock
-        self._roles = roles
-        self._store = store
-        self._topics = topics
-        self._coordinator = coordinator
-        self._offsets = offsets
-        self._writability = writability
-        self._replication = replication
-        self._counters = counters
-        self._loop_delay = loop_delay
-        self._started_s = clock.monotonic_s()
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._started_s = parts.clock.monotonic_s()
 
     def now(self) -> BrokerStatistics:
-        reason = self._writability.not_writable_reason()
-        store = self._store.statistics()
-        now_s = self._clock.monotonic_s()
-        members = self._coordinator.members
+        parts, now_s = self._parts, self._parts.clock.monotonic_s()
+        reason = parts.writability.not_writable_reason()
+        store = parts.store.statistics()
+        members = parts.progress.coordinator.members
         return BrokerStatistics(
-            is_master=self._roles.term is not None,
-            epoch=self._roles.own_epoch,
+            is_master=parts.roles.term is not None,
+            epoch=parts.roles.own_epoch,
             version=importlib.metadata.version("aerobee"),
             uptime_ms=int((now_s - self._started_s) * 1_000),
-            flush_mode=self._config.store.flush_mode.value,
+            flush_mode=parts.config.store.flush_mode.value,
             is_writable=not reason,
             not_writable_reason=reason,
             # As listed by nameservers: without those that brokers create for themselves.
             topics=sum(
-                name not in OWN_TOPICS and not is_retry_topic(name) for name in self._topics
+                name not in parts.own_topics and not is_retry_topic(name) for name in parts.topics
             ),
-            groups=len({*members.names(), *self._offsets.groups()}),
+            groups=len({*members.names(), *parts.progress.offsets.groups()}),
             members=members.member_count,
-            loop_delay_p99_ms=self._loop_delay.p99_ms(),
-            counters=self._counters,
+            loop_delay_p99_ms=parts.loop_delay.p99_ms(),
+            counters=parts.counters,
             store=store,
-            replication=self._replication.statistics(store.appended_end, now_s),
+            replication=parts.report.statistics(store.appended_end, now_s),
             process=process_statistics(),
         )

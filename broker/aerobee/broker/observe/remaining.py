@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from aerobee.broker.delayed.counts import WaitingCount
-from aerobee.broker.observe.metrics.wired import unread_counts
+from aerobee.broker.delayed.feature import Delays
+from aerobee.broker.opened import OpenedFolder
 from aerobee.broker.reading.unread import GroupUnread, UnreadCounts
 from aerobee.broker.retries.dead_letters import SETTLED_BY
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.transactions.wired import Transactions
+from aerobee.broker.transactions.feature import Transactions
 from aerobee.domain.names import DEAD_LETTER_PREFIX, is_system_group, is_system_topic
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy
 from aerobee.runtime.metrics.slices import Slices
 from aerobee.store.engine.message_store import MessageStore
-from aerobee.store.engine.tables.config_tables import TopicTable
-from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
-
-if TYPE_CHECKING:
-    from aerobee.broker.wiring import Wiring
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,41 +34,39 @@ class Remaining:
     """Dead letters that were neither resent nor dropped."""
 
 
+class Parts(Protocol):
+    """What the reading needs of the broker."""
+
+    store: MessageStore
+    folder: OpenedFolder
+    guard: Guard
+    clock: Clock
+    transactions: Transactions
+    delays: Delays
+    unread: UnreadCounts
+
+
 class RemainingReading:
     """The reading of one master."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: TopicTable,
-        offsets: ConsumerOffsetTable,
-        guard: Guard,
-        clock: Clock,
-        transactions: Transactions,
-        unread: UnreadCounts,
-        waiting: Callable[[], Awaitable[list[WaitingCount]]],
-    ) -> None:
-        """`waiting`: counts messages that wait for their time."""
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
-        self._guard = guard
-        self._clock = clock
-        self._transactions = transactions
-        self._unread = unread
-        self._waiting = waiting
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._store = parts.store
+        self._topics = parts.folder.topics
+        self._offsets = parts.folder.offsets
+        self._unread = parts.unread
 
     async def read(self) -> Remaining:
         """Raises NotMaster, AerobeeError: what remains cannot be determined now."""
-        self._guard.check_acting()
-        slices = Slices(self._clock)
+        self._parts.guard.check_acting()
+        slices = Slices(self._parts.clock)
         rows = await self._unread.read(slices, _is_of_users)
         readers = [(row.group, row.topic, self._all_unread(row)) for row in rows]
-        delayed = sum(each.messages for each in await self._waiting())
+        delayed = sum(each.messages for each in await self._parts.delays.counts.by_topic())
         dead_letters = await self._dead_letters(slices)
-        transactions = self._transactions
+        transactions = self._parts.transactions
         # Everything must have been read under one term, or it is worthless.
-        self._guard.check_acting()
+        self._parts.guard.check_acting()
         if not transactions.ends.is_ready:
             raise Busy("this broker has just become master: ask again in a moment")
         return Remaining(
@@ -103,17 +96,3 @@ class RemainingReading:
 
 def _is_of_users(group: str, topic: str) -> bool:
     return not is_system_group(group) and not is_system_topic(topic)
-
-
-def remaining_reading(parts: Wiring) -> RemainingReading:
-    """Over a broker's parts."""
-    return RemainingReading(
-        parts.store,
-        parts.folder.topics,
-        parts.folder.offsets,
-        parts.guard,
-        parts.clock,
-        parts.transactions,
-        unread_counts(parts),
-        parts.delays.counts.by_topic,
-    )

@@ -90,17 +90,17 @@ class OffsetJournalState:
         journal_end: int,
         now_ms: int = 0,
         on_group_removed: Callable[[str], object] = lambda group: None,
-        on_topic_ended: Callable[[], object] = lambda: None,
     ) -> None:
         """`journal_end`: the present number of records in the journal. `on_group_removed` is called
-        for a group that was deleted as a whole, `on_topic_ended` when a topic's end is known.
+        for a group that was deleted as a whole.
 
         A table whose place is unknown is treated as newer than all of them; for one that is ahead
         of them see `cut_mark`.
         """
         self._table = table
         self._on_group_removed = on_group_removed
-        self._on_topic_ended = on_topic_ended
+        self.on_topic_ended: Callable[[], object] = lambda: None
+        """Called when a topic's end is known."""
         cut_mark(table, journal_end)
         mark = table.mark
         if mark is None:
@@ -335,7 +335,7 @@ class OffsetJournalState:
 
     def _note_end(self, topic: str, end: TopicEnd) -> None:
         self._table.note_topic_end(topic, end)
-        self._on_topic_ended()
+        self.on_topic_ended()
 
     def _end_gap(self) -> None:
         """A complete image has given the whole state."""

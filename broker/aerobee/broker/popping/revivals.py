@@ -17,21 +17,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
+from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.master_term import MasterTerm
+from aerobee.broker.replication.roles import Roles
 from aerobee.broker.replication.term_keeper import Stretch, TermKeeper
 from aerobee.broker.retries.topics import make_retry_topic
+from aerobee.broker.sending.guard import Guard
+from aerobee.broker.sending.own_writes import OwnWrites
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.log import log_event
 from aerobee.runtime.worker import Worker
 from aerobee.store.engine.errors import EntryMismatch
+from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.queues.queue_set import QueueName
-from aerobee.store.engine.tables.config_tables import TOPICS_PATH
+from aerobee.store.engine.tables.config_tables import TOPICS_PATH, TopicTable
+from aerobee.store.flush.table_files import TableFiles
 from aerobee.store.format.batch import BatchIllegal
 from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
 from aerobee.store.format.pop_records import (
@@ -46,9 +56,6 @@ from aerobee.store.format.pop_records import (
 )
 from aerobee.store.format.record_layout import RecordCorrupt, RecordIllegal
 from aerobee.store.format.record_view import Record
-
-if TYPE_CHECKING:
-    from aerobee.broker.wiring import Wiring
 
 log = logging.getLogger(__name__)
 
@@ -72,10 +79,26 @@ class _Open:
         self.unfinished = set(unfinished)
 
 
+class Parts(Protocol):
+    """What they need of the broker."""
+
+    clock: Clock
+    store: MessageStore
+    topics: TopicTable
+    guard: Guard
+    roles: Roles
+    writes: OwnWrites
+    reads: ReadPool
+    queues: QueueReader
+    files: TableFiles
+    journal: OffsetJournal
+    offsets: ConsumerOffsets
+
+
 class Revivals(Duty):
     """On the loop, while `run` runs; one of the master's duties."""
 
-    def __init__(self, parts: Wiring) -> None:
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._term: TermKeeper[MasterTerm] = TermKeeper()
         self._worker = Worker(
@@ -123,14 +146,14 @@ class Revivals(Duty):
         self._parts.journal.writer()  # otherwise the result could not be recorded
         waits = [
             wait_s
-            for topic in [each for each in self._parts.folder.topics.names() if _is_revive(each)]
+            for topic in [each for each in self._parts.topics.names() if _is_revive(each)]
             for queue_id in range(self._queues_of(topic))
             if (wait_s := await self._settle((topic, queue_id), stretch)) is not None
         ]
         return min(waits, default=None)
 
     def _queues_of(self, topic: str) -> int:
-        config = self._parts.folder.topics.get(topic)
+        config = self._parts.topics.get(topic)
         return 0 if config is None else config.read_queue_count
 
     async def _settle(self, queue: QueueName, stretch: Stretch[MasterTerm]) -> float | None:
@@ -228,7 +251,7 @@ class Revivals(Duty):
                 pop_ms=poll.pop_ms,
                 store_host_ipv6=writes.store_host_ipv6,
             )
-            if make_retry_topic(self._parts.folder.topics, topic):
+            if make_retry_topic(self._parts.topics, topic):
                 await self._parts.files.save_if_room(TOPICS_PATH)
             stretch.check()
             self._parts.guard.check_master()
@@ -245,7 +268,7 @@ class Revivals(Duty):
         if poll.topic.startswith(RETRY_PREFIX):
             return poll.topic
         first, second = pop_retry_topics(poll.group, poll.topic)
-        return second if second in self._parts.folder.topics else first
+        return second if second in self._parts.topics else first
 
 
 def _is_revive(topic: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from aerobee.domain import names
 from aerobee.runtime.errors import (
+    AerobeeError,
     Busy,
     NotReadableTopic,
     NotWritableTopic,
@@ -18,7 +19,10 @@ from aerobee.runtime.errors import (
     StoreFailed,
     TopicNotFound,
 )
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.statistics import StoreState
 from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.flush.disk_watch import DiskWatch
 
 PERM_WRITE = 2
 PERM_READ = 4
@@ -236,3 +240,37 @@ def _being_emptied(topic: str) -> Busy:
         f"topic {topic} was deleted and created again, and its former messages are still being "
         "removed; try again in a moment"
     )
+
+
+class Writability:
+    """Whether messages are taken."""
+
+    def __init__(self, guard: Guard, store: MessageStore, watch: DiskWatch) -> None:
+        self._guard = guard
+        self._store = store
+        self.watch = watch
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._guard.is_stopping
+
+    def not_writable_reason(self) -> str:
+        """Why no messages are taken; empty if they are."""
+        try:
+            self._guard.check_master()
+        except AerobeeError as error:
+            return str(error)
+        return self.no_room_reason()
+
+    def no_room_reason(self) -> str:
+        """Why this replica could take no messages if it were master; empty if it could."""
+        try:
+            self._guard.check_available()
+        except AerobeeError as error:
+            return str(error)
+        state = self._store.state
+        if state is StoreState.WRITABLE:
+            return ""
+        if state is StoreState.DISK_HUNG:
+            return self.watch.why
+        return f"the store is {state}: {self._store.retention.why_full}".rstrip(": ")

@@ -100,19 +100,22 @@ class TableFiles:
         disk: Disk,
         clock: Clock,
         pool: Executor,
-        on_written: Callable[[str], None] = lambda path: None,
         *,
         watch: DiskWatch | None = None,
     ) -> None:
-        """`on_written` is told of each replaced file, `watch` of each write."""
+        """`watch` is told of each write."""
         self._watch = DiskWatch(clock, hung_after_s=0) if watch is None else watch
         self._disk = disk
         self._clock = clock
         self._pool = pool
-        self._on_written = on_written
+        self._written_told: list[Callable[[str], None]] = []
         self._files: dict[str, TableFile] = {}
         self._writing: set[asyncio.Future[None]] = set()
         self._is_closed = False
+
+    def on_written(self, told: Callable[[str], None]) -> None:
+        """Call this with the path of each replaced file."""
+        self._written_told.append(told)
 
     async def close(self) -> None:
         """Start no more writes; returns once none is under way. A stopping server does not wait for
@@ -231,4 +234,5 @@ class TableFiles:
     def _end_write(self, path: str, replacing: asyncio.Future[None]) -> None:
         self._writing.discard(replacing)
         if not replacing.cancelled() and replacing.exception() is None:
-            self._on_written(path)
+            for told in self._written_told:
+                told(path)

@@ -11,14 +11,17 @@ Invariant: nothing here changes the broker; no step occupies the loop for more t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+from aerobee.broker.cold_reads.read_pool import ReadPool
+from aerobee.broker.counters import Counters
 from aerobee.broker.delayed.counts import WaitingCount
-from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.delayed.feature import Delays
+from aerobee.broker.groups.current_run import CurrentRun
 from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import Lease
 from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinutes
@@ -38,11 +41,14 @@ from aerobee.broker.observe.audit.rows import (
     WaitingRows,
 )
 from aerobee.broker.observe.audit.unread import UnreadSurvey
-from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.feature import Progress
 from aerobee.broker.opened import OpenedFolder
 from aerobee.broker.replication.roles import Roles
+from aerobee.domain.sql_filter.expression import CompiledExpressions
+from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy, DeadlineExceeded
+from aerobee.store.engine.message_store import MessageStore
 
 _T = TypeVar("_T")
 
@@ -108,29 +114,45 @@ class Reading:
         self.waiting.clear()
 
 
+class Parts(Protocol):
+    """What snapshots read of the broker."""
+
+    clock: Clock
+    folder: OpenedFolder
+    store: MessageStore
+    reads: ReadPool
+    counters: Counters
+    roles: Roles
+    progress: Progress
+    current_run: CurrentRun
+    clients: ClientTable
+    expressions: CompiledExpressions
+    delays: Delays
+    minutes: AcknowledgedMinutes
+
+
 class Snapshots:
     """On the loop."""
 
-    def __init__(
-        self,
-        folder: OpenedFolder,
-        coordinator: GroupCoordinator,
-        offsets: ConsumerOffsets,
-        roles: Roles,
-        minutes: AcknowledgedMinutes,
-        waiting: Callable[[], Awaitable[list[WaitingCount]]],
-        make_survey: Callable[[], UnreadSurvey],
-        clock: Clock,
-    ) -> None:
-        self._folder = folder
-        self._coordinator = coordinator
-        self._offsets = offsets
-        self._roles = roles
-        self._minutes = minutes
-        self._waiting = waiting
-        self._make_survey = make_survey
-        self._clock = clock
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._folder = parts.folder
+        self._coordinator = parts.progress.coordinator
+        self._offsets = parts.progress.offsets
+        self._roles = parts.roles
+        self._clock = parts.clock
         self._held: list[Reading] = []
+
+    def _make_survey(self) -> UnreadSurvey:
+        parts = self._parts
+        return UnreadSurvey(
+            parts.store,
+            parts.current_run.members,
+            parts.clients,
+            parts.reads,
+            parts.expressions,
+            parts.counters,
+        )
 
     async def read(self, wanted: Wanted) -> Reading:
         """Copy what is wanted; `pieces` returns it. Call `done` with the result afterwards.
@@ -274,7 +296,7 @@ class Snapshots:
 
     async def _counts_of_waiting(self, chosen: Chosen) -> list[WaitingRows]:
         try:
-            counts = await self._waiting()
+            counts = await self._parts.delays.counts.by_topic()
         except AerobeeError:
             return [WaitingRows([WaitingCount("", False, UNKNOWN, UNKNOWN)])]
         kept = [each for each in counts if not each.topic or chosen.has_topic(each.topic)]
@@ -283,7 +305,7 @@ class Snapshots:
     async def _counted(self, chosen: Chosen) -> list[MinuteRows]:
         rows = MinuteRows()
         pieces: list[MinuteRows] = []
-        for counts in self._minutes.minutes():
+        for counts in self._parts.minutes.minutes():
             for topic, acknowledged in zip(counts.topics, counts.messages, strict=True):
                 if chosen.has_topic(topic):
                     rows.add(topic, counts.minute, acknowledged)
@@ -294,7 +316,7 @@ class Snapshots:
         if len(rows) or not pieces:
             pieces.append(rows)
         for piece in pieces:
-            piece.first_whole_minute = self._minutes.first_whole_minute
+            piece.first_whole_minute = self._parts.minutes.first_whole_minute
         return pieces
 
 

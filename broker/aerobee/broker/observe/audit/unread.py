@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.counters import Counters
@@ -27,9 +27,6 @@ from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.queues.reading import Filter
 from aerobee.store.engine.queues.surveys import COUNTED_ENTRIES, Counted
 from aerobee.store.format.consume_queue_entry import ENTRY_SIZE
-
-if TYPE_CHECKING:
-    from aerobee.broker.wiring import Wiring
 
 T = TypeVar("T")
 
@@ -246,15 +243,3 @@ class _Row:
     queue_id: int
     wanted: Filter
     judged: int = 0
-
-
-def unread_survey(parts: Wiring) -> UnreadSurvey:
-    """For one snapshot."""
-    return UnreadSurvey(
-        parts.store,
-        parts.current_run.members,
-        parts.rocketmq.clients,
-        parts.reads,
-        parts.rocketmq.expressions,
-        parts.counters,
-    )

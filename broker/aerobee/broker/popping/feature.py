@@ -1,44 +1,49 @@
-"""The parts of POP, put together over one opened folder: a piece of the composition root.
+"""POP: a feature, put together from its parts.
 
-Owns: nothing at run time but the parts. The journal and its file work on every replica; queues are
-handed out only while this one is master.
+The journal and its file work on every replica; queues are handed out only while this one is master.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
 
+from aerobee.broker.config import BrokerConfig
+from aerobee.broker.features import Feature, Task
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.journal.log import JournalLog
 from aerobee.broker.journal.state_file import StateFile
+from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC, PopEntry
-from aerobee.broker.pop.journal_state import POP_PATH
+from aerobee.broker.pop.journal_state import POP_PATH, PopJournalState
 from aerobee.broker.pop.queue_state import QueueState
 from aerobee.broker.pop.term import EntryWriter, PopTerm, PopTerms
-from aerobee.broker.pop.waits import HeldUntil
 from aerobee.broker.popping.beginnings import Beginnings, finished_by
 from aerobee.broker.popping.bells import Bells
 from aerobee.broker.popping.commits import PopCommits
 from aerobee.broker.popping.confirmed import until_confirmed
 from aerobee.broker.popping.hand_overs import HandOvers
 from aerobee.broker.popping.moves import Moves
+from aerobee.broker.popping.opening import forget_pops, open_pops
 from aerobee.broker.popping.pops import Pops
 from aerobee.broker.popping.reads import PopReads
+from aerobee.broker.popping.revivals import Parts as RevivalParts
 from aerobee.broker.popping.revivals import Revivals
-from aerobee.broker.replication.duties import Duty
+from aerobee.broker.reading.egress import Egress
 from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.retention.holds import JournalHold
+from aerobee.broker.retries.feature import Receivers, Retries
+from aerobee.broker.sending.durability import Durability
 from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.tables.finished_ranges import Range
-
-if TYPE_CHECKING:
-    from aerobee.broker.wiring import Wiring
-
 
 log = logging.getLogger(__name__)
 
@@ -46,13 +51,51 @@ SAVE_TIMEOUT_S: Final = 20.0
 LEAVE_TIMEOUT_S: Final = 3.0
 
 
-class Popping(Duty):
-    """On the loop, while `run` runs. It is one of the master's duties, and `journal` another."""
+class Clients(Receivers, Protocol):
+    """Whose messages are in flight."""
 
-    def __init__(self, parts: Wiring, *, held_until_ms: HeldUntil) -> None:
+    def begin(self) -> None:
+        """This node becomes master: until now clients may have called other nodes."""
+        ...
+
+    def held_until_ms(self, client: str, taken_ms: int, /) -> int:
+        """See `HeldUntil`."""
+        ...
+
+
+class Parts(RevivalParts, Protocol):
+    """What POP needs of the broker."""
+
+    config: BrokerConfig
+    durability: Durability
+    on_store_failed: Callable[[StoreFailed], None]
+    egress: Egress
+    coordinator: GroupCoordinator
+    journal_state: OffsetJournalState
+    retries: Retries
+
+    @property
+    def clients(self) -> Clients: ...
+
+
+class Popping(Feature):
+    """On the loop, while `run` runs."""
+
+    @classmethod
+    def own_topics(cls, config: StoreConfig) -> Mapping[str, int]:
+        return {POP_JOURNAL_TOPIC: 1}
+
+    @classmethod
+    def open(cls, disk: Disk, store: MessageStore, config: StoreConfig) -> PopJournalState:
+        return open_pops(disk, store)
+
+    @classmethod
+    def forget(cls, disk: Disk, position: int) -> None:
+        forget_pops(disk)
+
+    def __init__(self, parts: Parts, opened: PopJournalState) -> None:
         self._parts = parts
-        self._held_until_ms = held_until_ms
-        self.state = parts.folder.pops
+        self.state = opened
         journal_log = JournalLog(
             POP_JOURNAL_TOPIC,
             parts.store,
@@ -60,7 +103,7 @@ class Popping(Duty):
             parts.roles,
             parts.reads,
             parts.writes,
-            on_store_failed=parts.failure.report,
+            on_store_failed=parts.on_store_failed,
         )
         self.journal: Journal[PopEntry, PopTerm] = Journal(
             self.state,
@@ -77,7 +120,7 @@ class Popping(Duty):
         )
         parts.durability.listen(self.file.look)
         self.revivals = Revivals(parts)
-        self.hold = JournalHold(self.journal, self.file.save_if_room)
+        self.holds = (JournalHold(self.journal, self.file.save_if_room),)
         self.bells = Bells(
             parts.egress,
             parts.clock,
@@ -126,6 +169,9 @@ class Popping(Duty):
     def is_ordered(self, group: str) -> bool:
         """Whether order counts for a group."""
         return self._parts.retries.settings.policy(group).is_ordered
+
+    def tasks(self) -> Mapping[str, Task]:
+        return {"pop": self.run}
 
     async def run(self) -> None:
         """Until cancelled. Raises StoreFailed."""
@@ -187,8 +233,7 @@ class Popping(Duty):
         return term is not None and standing is not None and term.is_ahead(key, standing.committed)
 
     def _is_used(self, key: GroupQueue) -> bool:
-        clients = self._parts.rocketmq.clients
-        return self.bells.is_waited_at(key) or bool(clients.members(key.group))
+        return self.bells.is_waited_at(key) or bool(self._parts.clients.members(key.group))
 
     def _make_term(self, writer: EntryWriter) -> PopTerm:
         parts = self._parts
@@ -197,7 +242,7 @@ class Popping(Duty):
             writer,
             parts.clock,
             is_ordered=self.is_ordered,
-            held_until_ms=self._held_until_ms,
+            held_until_ms=parts.clients.held_until_ms,
             finished_elsewhere=self._finished_elsewhere,
         )
 
@@ -220,7 +265,7 @@ class Popping(Duty):
         return None if queue is None else queue.wake_ms()
 
     def _on_begin(self, term: PopTerm) -> None:
-        self._parts.rocketmq.clients.begin()
+        self._parts.clients.begin()
         for queue in term.queues():
             self.commits.note(queue.key)
 

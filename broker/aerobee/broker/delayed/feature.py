@@ -1,36 +1,38 @@
-"""The parts of delayed messages, put together over one opened folder.
+"""Delayed messages: a feature, put together from its parts.
 
-Owns: nothing at run time but the parts. The journal, the feeder and the progress file work on every
-replica; the mover only while this one is master.
+The journal, the feeder and the progress file work on every replica; the mover only while this one
+is master.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from aerobee.broker.cold_reads.read_pool import ReadPool
-from aerobee.broker.delayed.apache_files import SEEN_PATH
+from aerobee.broker.config import BrokerConfig
+from aerobee.broker.delayed.apache_files import SEEN_PATH, forget_apache_files
 from aerobee.broker.delayed.apache_handover import write_apache_files
 from aerobee.broker.delayed.copies import Copies
 from aerobee.broker.delayed.counts import WaitingCounts
 from aerobee.broker.delayed.feeder import Feeder
+from aerobee.broker.delayed.figures import DelayFigures
 from aerobee.broker.delayed.finder import Finder
 from aerobee.broker.delayed.hold import DelaysHold
 from aerobee.broker.delayed.mover import Mover
-from aerobee.broker.delayed.opening import OpenedDelays
+from aerobee.broker.delayed.opening import OpenedDelays, forget_delays, open_delays
 from aerobee.broker.delayed.schedule import Schedule
 from aerobee.broker.delayed.stopping import gather
 from aerobee.broker.delayed.waiting_log import WaitingLog
+from aerobee.broker.features import Feature, Task
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.journal.log import JournalLog
 from aerobee.broker.journal.state_file import StateFile
-from aerobee.broker.replication.duties import Duty
 from aerobee.broker.replication.roles import Roles
+from aerobee.broker.retention.holds import JournalHold
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.own_writes import OwnWrites
@@ -43,17 +45,17 @@ from aerobee.rpc.memory_budget import MemoryBudget
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, NotWritable, StoreFailed
 from aerobee.runtime.log import log_event
+from aerobee.runtime.metrics.families import AnyFamily
 from aerobee.runtime.metrics.histogram import Histogram
 from aerobee.runtime.waiting import Turns
+from aerobee.store.engine.config import StoreConfig
 from aerobee.store.engine.disk import Disk
 from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.config_tables import TopicTable
 from aerobee.store.flush.table_files import TableFiles
-
-if TYPE_CHECKING:
-    from aerobee.broker.config import BrokerConfig
-    from aerobee.broker.opened import OpenedFolder
-    from aerobee.broker.run import Failure
-
+from aerobee.store.flush.workers import DiskWorkers
+from aerobee.store.format.delayed_records import TIMER_TOPIC
+from aerobee.store.format.tags import SCHEDULE_TOPIC
 
 log = logging.getLogger(__name__)
 
@@ -63,28 +65,51 @@ SAVE_TIMEOUT_S = 20.0
 
 
 class Parts(Protocol):
-    """What delayed messages need of the broker's parts; `Wiring` provides it."""
+    """What delayed messages need of the broker."""
 
     config: BrokerConfig
     clock: Clock
+    disk: Disk
+    workers: DiskWorkers
     store: MessageStore
-    folder: OpenedFolder
+    topics: TopicTable
     guard: Guard
     roles: Roles
     durability: Durability
     writes: OwnWrites
     reads: ReadPool
     files: TableFiles
-    failure: Failure
+    on_store_failed: Callable[[StoreFailed], None]
     memory: MemoryBudget
 
 
-class Delays:
-    """On the loop, while `run` runs; `journal` is one of the master's duties."""
+class Delays(Feature):
+    """On the loop, while `run` runs."""
 
-    def __init__(self, opened: OpenedDelays, parts: Parts, disk: Disk, works: Executor) -> None:
-        """`works` runs what may wait for the disk."""
+    @classmethod
+    def own_topics(cls, config: StoreConfig) -> Mapping[str, int]:
+        return {
+            TIMER_JOURNAL_TOPIC: 1,
+            SCHEDULE_TOPIC: len(config.delay_levels_ms),
+            TIMER_TOPIC: 1,
+        }
+
+    @classmethod
+    def open(cls, disk: Disk, store: MessageStore, config: StoreConfig) -> OpenedDelays:
+        return open_delays(disk, store, config.delay_levels_ms)
+
+    @classmethod
+    def forget(cls, disk: Disk, position: int) -> None:
+        forget_delays(disk)
+
+    @classmethod
+    def forget_end(cls, disk: Disk) -> None:
+        # They may describe what is cut.
+        forget_apache_files(disk)
+
+    def __init__(self, parts: Parts, opened: OpenedDelays) -> None:
         store, durability, clock = parts.store, parts.durability, parts.clock
+        disk, works = parts.disk, parts.workers.reads
         self.state = opened.state
         self.latency_ms = Histogram(LATENCY_MS)
         """How late messages were delivered."""
@@ -97,7 +122,7 @@ class Delays:
             parts.roles,
             parts.reads,
             parts.writes,
-            on_store_failed=parts.failure.report,
+            on_store_failed=parts.on_store_failed,
         )
         self._files = parts.files
         self.waiting = WaitingLog(store, parts.roles, parts.reads)
@@ -117,9 +142,9 @@ class Delays:
             self.feeder, self.waiting, works, self.progress, parts.reads.loop_turns, pages
         )
         self.counts = WaitingCounts(
-            self.finder, self.waiting, self.feeder, self.progress, parts.folder.topics, works
+            self.finder, self.waiting, self.feeder, self.progress, parts.topics, works
         )
-        self.copies = Copies(parts.writes, parts.folder.topics, clock)
+        self.copies = Copies(parts.writes, parts.topics, clock)
         self.mover = Mover(
             self.feeder,
             self.waiting,
@@ -131,26 +156,43 @@ class Delays:
             prepare=self._note_taken_over,
             on_moved=self._on_moved,
         )
-        self.journal = self._make_journal(parts.config.store.segment_bytes)
+        segment_bytes = parts.config.store.segment_bytes
+        self.journal: Journal[TimerEntry, TimerTerm] = self._make_journal(segment_bytes)
         self.schedule = Schedule(
             self.finder, self.mover, self.journal, parts.guard, store, durability, clock
         )
+        self._show_and_keep(parts)
+        store.on_grown(self.feeder.on_grown)
+        durability.listen(self.feeder.on_confirmed)
+        durability.listen(self.progress_file.look)
+
+    def _show_and_keep(self, parts: Parts) -> None:
+        store, durability, clock = parts.store, parts.durability, parts.clock
         self.hold = DelaysHold(
             self.feeder,
             self.finder,
             self.mover,
             self.waiting,
-            opened.state,
+            self.state,
             store,
             durability,
             clock,
         )
         self.progress_file = StateFile(
-            PROGRESS_PATH, opened.state, self.journal, parts.files, store, durability
+            PROGRESS_PATH, self.state, self.journal, parts.files, store, durability
         )
-        store.on_grown(self.feeder.on_grown)
-        durability.listen(self.feeder.on_confirmed)
-        durability.listen(self.progress_file.look)
+        self.holds = (self.hold, JournalHold(self.journal, self.progress_file.save_if_room))
+        self._figures = DelayFigures(
+            self.feeder,
+            self.mover,
+            self.waiting,
+            self.counts,
+            self.copies,
+            clock,
+            progress=self.progress,
+            latency_ms=self.latency_ms,
+            topics_max=parts.config.metrics.topics_max,
+        )
 
     def _make_journal(self, image_interval_bytes: int) -> Journal[TimerEntry, TimerTerm]:
         mover, clock = self.mover, self._clock
@@ -164,15 +206,16 @@ class Delays:
             image_interval_bytes=image_interval_bytes,
         )
 
-    @property
-    def duty(self) -> Duty:
-        """Begins and ends with this replica's terms as master."""
-        return self.journal
-
     def progress(self) -> TimerProgress:
         """What is done: on a master including its decisions, on a slave as far as confirmed."""
         term = self.mover.term
         return self.state.progress if term is None else term.progress
+
+    def tasks(self) -> Mapping[str, Task]:
+        return {"delays": self.run}
+
+    async def figures(self) -> Sequence[AnyFamily]:
+        return await self._figures.families()
 
     async def run(self) -> None:
         """Until cancelled. Raises StoreFailed."""

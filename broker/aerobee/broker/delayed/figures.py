@@ -6,12 +6,16 @@ it is done at most once per COUNT_INTERVAL_S.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from aerobee.broker.delayed.counts import WaitingCount
-from aerobee.broker.delayed.wired import Delays
+from aerobee.broker.delayed.copies import Copies
+from aerobee.broker.delayed.counts import WaitingCount, WaitingCounts
+from aerobee.broker.delayed.feeder import Feeder
+from aerobee.broker.delayed.mover import Mover
+from aerobee.broker.delayed.waiting_log import WaitingLog
 from aerobee.broker.timers.entries import TIMER_QUEUE
+from aerobee.broker.timers.progress import TimerProgress
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.metrics.families import (
@@ -22,6 +26,7 @@ from aerobee.runtime.metrics.families import (
     one_counter,
     one_gauge,
 )
+from aerobee.runtime.metrics.histogram import Histogram
 
 COUNT_INTERVAL_S: Final = 30.0
 
@@ -29,10 +34,29 @@ COUNT_INTERVAL_S: Final = 30.0
 class DelayFigures:
     """On the loop."""
 
-    def __init__(self, delays: Delays, clock: Clock, *, topics_max: int) -> None:
-        """Topics above `topics_max`, those with the fewest messages, are added up."""
-        self._delays = delays
+    def __init__(
+        self,
+        feeder: Feeder,
+        mover: Mover,
+        waiting: WaitingLog,
+        counts: WaitingCounts,
+        copies: Copies,
+        clock: Clock,
+        *,
+        progress: Callable[[], TimerProgress],
+        latency_ms: Histogram,
+        topics_max: int,
+    ) -> None:
+        """`latency_ms`: how late messages were delivered. Topics above `topics_max`, those with the
+        fewest messages, are added up."""
+        self._feeder = feeder
+        self._mover = mover
+        self._waiting = waiting
+        self._waiting_counts = counts
+        self._copies = copies
         self._clock = clock
+        self._progress = progress
+        self._latency_ms = latency_ms
         self._topics_max = topics_max
         self._counts: dict[str, int] | None = None
         self._counted_s = float("-inf")
@@ -43,21 +67,19 @@ class DelayFigures:
         for topic, count in (await self._by_topic()).items():
             waiting.add(count, topic)
         levels = gauge("aerobee_delay_level_messages", "Messages of a delay level.", "level")
-        delays = self._delays
-        for level in delays.feeder.levels:
-            progress, bounds = delays.progress().of(level), delays.waiting.bounds(level)
+        for level in self._feeder.levels:
+            progress, bounds = self._progress().of(level), self._waiting.bounds(level)
             floor = max(progress.floor, bounds.min_offset)
             levels.add(max(0, bounds.max_offset - floor - len(progress.loose)), str(level))
         latency = HistogramFamily(
             "rocketmq_delay_message_latency", "How late messages were delivered, in milliseconds."
         )
-        latency.add(delays.latency_ms.copy())
+        latency.add(self._latency_ms.copy())
         return [waiting, levels, latency, *self._lags()]
 
     def _lags(self) -> list[AnyFamily]:
-        delays = self._delays
-        behind = delays.waiting.bounds(TIMER_QUEUE).max_offset - delays.feeder.index.fed_end
-        overdue = delays.mover.overdue()
+        behind = self._waiting.bounds(TIMER_QUEUE).max_offset - self._feeder.index.fed_end
+        overdue = self._mover.overdue()
         count = late_ms = None
         if overdue is not None:
             count, oldest_ms = overdue
@@ -81,7 +103,7 @@ class DelayFigures:
             one_counter(
                 "aerobee_delayed_messages_given_up_total",
                 "Messages that could not be delivered when they were due.",
-                delays.copies.given_up,
+                self._copies.given_up,
             ),
         ]
 
@@ -89,7 +111,7 @@ class DelayFigures:
         now_s = self._clock.monotonic_s()
         if self._counts is None or now_s - self._counted_s >= COUNT_INTERVAL_S:
             try:
-                counts = await self._delays.counts.timers()
+                counts = await self._waiting_counts.timers()
             except AerobeeError:
                 return {}
             self._counts, self._counted_s = self._named(counts), now_s

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aerobee.broker.transactions.wired import Transactions
+from aerobee.broker.transactions.checks import Checks
+from aerobee.broker.transactions.ends import Ends
+from aerobee.broker.transactions.pending import PendingHalves
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.metrics.families import (
     OTHER,
@@ -21,20 +23,32 @@ from aerobee.runtime.metrics.families import (
 class TransactionFigures:
     """On the loop."""
 
-    def __init__(self, transactions: Transactions, clock: Clock, *, topics_max: int) -> None:
+    def __init__(
+        self,
+        pending: PendingHalves,
+        aside: PendingHalves,
+        ends: Ends,
+        checks: Checks,
+        clock: Clock,
+        *,
+        topics_max: int,
+    ) -> None:
         """Topics above `topics_max`, those with the fewest messages, are added up."""
-        self._transactions = transactions
+        self._pending = pending
+        self._aside = aside
+        self._ends = ends
+        self._checks = checks
         self._clock = clock
         self._topics_max = topics_max
 
     def families(self) -> list[AnyFamily]:
         """Unknown values are absent."""
-        transactions, ends = self._transactions, self._transactions.ends
+        ends, checks = self._ends, self._checks
         halves = gauge("rocketmq_half_messages", "Messages whose transaction is open.", "topic")
         aside = age_s = None
         if ends.is_ready:
-            self._add(halves, transactions.pending.by_topic)
-            aside, since_ms = len(transactions.aside), transactions.checks.oldest_since_ms
+            self._add(halves, self._pending.by_topic)
+            aside, since_ms = len(self._aside), checks.oldest_since_ms
             age_s = 0 if since_ms is None else max(0, self._clock.now_ms() - since_ms) / 1_000
         commits = counter("rocketmq_commit_messages_total", "Committed messages.", "topic")
         self._add(commits, ends.committed)
@@ -68,7 +82,7 @@ class TransactionFigures:
             one_counter(
                 "aerobee_transaction_checks_unasked_total",
                 "How often a scan found no producer of a topic.",
-                transactions.checks.unasked,
+                checks.unasked,
             ),
         ]
 

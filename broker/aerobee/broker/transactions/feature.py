@@ -1,4 +1,4 @@
-"""The parts of transactions, put together over one opened folder.
+"""Transactions: a feature, put together from its parts, and what it does as master.
 
 Owns: when a master may end transactions and ask about them, and the progress that it reports for
 their topics. The state is followed on every replica.
@@ -8,18 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
+from aerobee.broker.cold_reads.read_pool import ReadPool
+from aerobee.broker.config import BrokerConfig
+from aerobee.broker.features import Feature, Task
 from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.reading.confirmed_records import ConfirmedReader
-from aerobee.broker.replication.duties import Duty
+from aerobee.broker.reading.message_lookup import MessageLookup
+from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.replication.master_term import MasterTerm
+from aerobee.broker.replication.roles import Roles
 from aerobee.broker.replication.term_keeper import Stretch, TermKeeper
+from aerobee.broker.sending.durability import Durability
+from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.halves import HALF_QUEUE
+from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.transactions.asked import AskedProducers
 from aerobee.broker.transactions.checks import CheckRules, Checks
 from aerobee.broker.transactions.ends import Ends
+from aerobee.broker.transactions.figures import TransactionFigures
 from aerobee.broker.transactions.follower import (
     ASIDES,
     HALVES,
@@ -29,22 +41,27 @@ from aerobee.broker.transactions.follower import (
 )
 from aerobee.broker.transactions.hold import TransactionsHold
 from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC, CommitIntent
+from aerobee.broker.transactions.known import KnownHalves
 from aerobee.broker.transactions.listing import Listing
 from aerobee.broker.transactions.questions import Producers, Question
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, MessageNotFound, StoreFailed
 from aerobee.runtime.log import log_event
+from aerobee.runtime.metrics.families import AnyFamily
 from aerobee.runtime.worker import Worker
+from aerobee.store.engine.config import StoreConfig
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.format.delayed_records import HALF_TOPIC
 from aerobee.store.format.record_layout import RecordCorrupt
 from aerobee.store.format.record_view import Record
 from aerobee.store.format.transaction_records import (
+    ASIDE_TOPIC,
+    OP_TOPIC,
     TRANSACTIONS_GROUP,
     HalfMessage,
     is_commit_of,
 )
-
-if TYPE_CHECKING:
-    from aerobee.broker.config import BrokerConfig
-    from aerobee.broker.wiring import Wiring
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +71,33 @@ PROGRESS_S: Final = 5.0
 """How often a master records its progress, if it has changed."""
 
 
-class Transactions(Duty):
-    """On the loop, while `run` runs; one of the master's duties."""
+class Parts(Protocol):
+    """What transactions need of the broker."""
 
-    def __init__(self, parts: Wiring) -> None:
+    config: BrokerConfig
+    clock: Clock
+    store: MessageStore
+    topics: TopicTable
+    guard: Guard
+    roles: Roles
+    durability: Durability
+    writes: OwnWrites
+    reads: ReadPool
+    queues: QueueReader
+    lookup: MessageLookup
+    halves: KnownHalves
+    journal: OffsetJournal
+    offsets: ConsumerOffsets
+
+
+class Transactions(Feature):
+    """On the loop, while `run` runs."""
+
+    @classmethod
+    def own_topics(cls, config: StoreConfig) -> Mapping[str, int]:
+        return {TRANSACTION_JOURNAL_TOPIC: 1, HALF_TOPIC: 1, OP_TOPIC: 1, ASIDE_TOPIC: 1}
+
+    def __init__(self, parts: Parts, opened: None = None) -> None:
         self._parts = parts
         self._term: TermKeeper[MasterTerm] = TermKeeper()
         self._begun_end = 0
@@ -84,7 +124,7 @@ class Transactions(Duty):
             parts.writes,
             store,
             parts.guard,
-            parts.folder.topics,
+            parts.topics,
             durability,
             parts.lookup,
             parts.clock,
@@ -100,6 +140,8 @@ class Transactions(Duty):
             ask=self._ask,
         )
         self.asked = AskedProducers()
+        self.producers: Sequence[Producers] = (self.asked,)
+        """The producers that can be asked, by protocol."""
         self.listing = Listing(
             self.pending,
             self.aside,
@@ -107,6 +149,15 @@ class Transactions(Duty):
             has_all=lambda: self.ends.is_ready or self.follower.has_all,
         )
         self.hold = TransactionsHold(self.pending, self.aside, self.follower, store, durability)
+        self.holds = (self.hold,)
+        self.measured = TransactionFigures(
+            self.pending,
+            self.aside,
+            self.ends,
+            self.checks,
+            parts.clock,
+            topics_max=parts.config.metrics.topics_max,
+        )
         store.on_grown(self.follower.on_grown)
         durability.listen(self._on_confirmed)
 
@@ -147,6 +198,12 @@ class Transactions(Duty):
         self._worker.wake()
 
     # ------------------------------------------------------------------------------ running
+
+    def tasks(self) -> Mapping[str, Task]:
+        return {"transactions": self.run}
+
+    async def figures(self) -> Sequence[AnyFamily]:
+        return self.measured.families()
 
     async def run(self) -> None:
         """Until cancelled. Raises StoreFailed."""
@@ -211,10 +268,9 @@ class Transactions(Duty):
 
     # ------------------------------------------------------------------------------ asking
 
-    @property
-    def producers(self) -> tuple[Producers, ...]:
-        """The producers that can be asked, by protocol."""
-        return (self._parts.rocketmq.producers, self.asked)
+    def ask_also(self, producers: Producers) -> None:
+        """Those of another protocol; they are asked before those known so far."""
+        self.producers = (producers, *self.producers)
 
     def _ask(self, question: Question) -> bool:
         # Each protocol's first in turn, if it has any.
