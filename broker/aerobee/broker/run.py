@@ -15,7 +15,6 @@ from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.registration import Registration
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.features import Edge, Feature, Task
-from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import NODE_TYPE, BrokerFigures
 from aerobee.broker.observe.readiness import Readiness
@@ -25,7 +24,7 @@ from aerobee.broker.replication.replica_folder import ReplicaFolder
 from aerobee.broker.replication.role_manager import Reopening, RoleManager
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
-from aerobee.broker.sending.guard import Guard, Writability
+from aerobee.broker.sending.guard import Guard
 from aerobee.cluster_view.channels import Channels
 from aerobee.rpc.metrics_endpoint import MetricsEndpoint
 from aerobee.runtime.clock import Clock
@@ -34,7 +33,6 @@ from aerobee.runtime.log import log_event
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.runtime.task_groups import first_leaf
 from aerobee.store.engine.message_store import MessageStore
-from aerobee.store.engine.queue_reads import QueueReads
 from aerobee.store.flush.table_files import TableFiles
 
 log = logging.getLogger(__name__)
@@ -50,9 +48,6 @@ LEAVE_TIMEOUT_S = 2.0
 JOURNAL_TIMEOUT_S = 1.0
 """How long a start waits for groups to be served; after that they are served later."""
 ROLES_TASK = "roles"
-LOOK_INTERVAL_S = 1.0
-"""The longest interval between two checks of what is due by time. By default no shorter session is
-promised; a later expiry is known one check ahead."""
 
 
 class Failure:
@@ -64,53 +59,6 @@ class Failure:
     def report(self, error: StoreFailed) -> None:
         if not self.happened.done():
             self.happened.set_exception(error)
-
-
-class Timekeeper:
-    """All purely time-driven work, in one task, so that an idle broker wakes once for all of it."""
-
-    def __init__(
-        self,
-        clock: Clock,
-        coordinator: GroupCoordinator,
-        reads: QueueReads,
-        writability: Writability,
-        on_writable_changed: Callable[[], None],
-    ) -> None:
-        self._clock = clock
-        self._coordinator = coordinator
-        self._reads = reads
-        self._writability = writability
-        self._on_writable_changed = on_writable_changed
-        self._is_writable = not writability.no_room_reason()
-        """As routes show it, or are about to."""
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        if not self._is_writable:
-            self._log_writable(self._writability.no_room_reason())
-        while True:
-            now_s = self._clock.monotonic_s()
-            self._coordinator.expire(now_s)
-            self._reads.tidy()
-            self._writability.watch.look()
-            self._report_writable()
-            wait_s = (self._coordinator.next_expiry_s() or now_s) - now_s
-            # An expiry that is overdue but not carried out waits for this master's lease.
-            await asyncio.sleep(wait_s if 0 < wait_s < LOOK_INTERVAL_S else LOOK_INTERVAL_S)
-
-    def _report_writable(self) -> None:
-        """Let routes show at once that this broker stopped or resumed taking messages."""
-        reason = self._writability.no_room_reason()
-        if bool(reason) == self._is_writable:
-            self._is_writable = not reason
-            self._log_writable(reason)
-            self._on_writable_changed()
-
-    def _log_writable(self, reason: str) -> None:
-        is_trouble = bool(reason) and not self._writability.is_stopping
-        level = logging.WARNING if is_trouble else logging.INFO
-        log_event(log, "writable", level=level, writable=not reason, reason=reason)
 
 
 class Parts(Protocol):

@@ -48,6 +48,7 @@ from aerobee.broker.observe.metrics.store_times import StoreTimes
 from aerobee.broker.observe.metrics.traffic import Traffic
 from aerobee.broker.observe.readiness import Readiness
 from aerobee.broker.observe.remaining import RemainingReading
+from aerobee.broker.observe.timekeeper import Timekeeper
 from aerobee.broker.offsets.feature import Progress
 from aerobee.broker.opened import Opened
 from aerobee.broker.popping.feature import Popping
@@ -77,7 +78,7 @@ from aerobee.broker.retention.cleaning import Cleaning
 from aerobee.broker.retention.holds import GroupsHold
 from aerobee.broker.retention.unread_readers import UnreadReaders
 from aerobee.broker.retries.feature import Retries
-from aerobee.broker.run import ROLES_TASK, Failure, Run, Timekeeper
+from aerobee.broker.run import ROLES_TASK, Failure, Run
 from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.durability import Durability
