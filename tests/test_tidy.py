@@ -223,7 +223,6 @@ PRIVATE_REACHES: dict[str, int] = {
     "broker/delayed/test_rolling.py": 3,
     "broker/journal/test_journal_terms.py": 2,
     "broker/life/test_reopening_writes.py": 2,
-    "broker/observe/test_audit_service.py": 1,
     "broker/observe/test_health.py": 2,
     "broker/replication/test_left_terms.py": 3,
     "broker/transactions/test_checks.py": 2,

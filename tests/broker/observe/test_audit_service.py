@@ -195,7 +195,7 @@ async def test_what_waits_is_not_known_while_the_index_is_damaged(
     async def damaged() -> list[WaitingCount]:
         raise Busy("the index of delayed messages is being rebuilt")
 
-    monkeypatch.setattr(broker.wiring.snapshots, "_waiting", damaged)
+    monkeypatch.setattr(broker.wiring.delays.counts, "by_topic", damaged)
     assert (await take(broker)).waiting == {("", False): (-1, -1)}
 
 
