@@ -108,7 +108,7 @@ def test_a_broker_that_does_not_answer_and_a_replica_that_is_gone_are_errors() -
     unknown = "; no master of the group answers: the state of 8 queues of 1 topic is not known."
     assert told == [
         f"broker-a:0 at 10.0.0.1:10911 did not answer: no connection{unknown}",
-        f"broker-a:1 is a replica of the group but no longer registered{unknown}",
+        f"broker-a:1 is a replica of the broker group but no longer registered{unknown}",
     ]
 
 

@@ -149,7 +149,11 @@ def add_refusals(rows: TableRows) -> None:
         (1, "SLAVE", "broker-b:1 is a slave"),
         (2, "STORE", None),
         (3, "MASTER", "the store is disk full: free space"),
-        (4, "MASTER", "this replica has handed its group over; ask the route again for the master"),
+        (
+            4,
+            "MASTER",
+            "this replica has handed its broker group over; ask the route again for the master",
+        ),
     ):
         rows.add(
             "brokers",
@@ -354,7 +358,7 @@ def test_routes_contradict_brokers(spark: SparkSession) -> None:
     assert findings["poor", 0]["topic"] == "lacking"
     assert findings["nobody", None]["affected"] == 2
     assert (
-        "2 replicas of the group each say that they are its master"
+        "2 replicas of the broker group each say that they are its master"
         in (findings["two", None]["evidence"])
     )
 

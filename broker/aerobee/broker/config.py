@@ -170,11 +170,11 @@ class BrokerConfig:
     Costs: nothing.
     """
     broker_id: int = 0
-    """Which replica of the group this is; 0 is the first.
+    """Which replica of the broker group this is; 0 is the first.
 
-    Unit: number, unique in its group
-    Costs: a different number is a different replica; the old one stays in the group's record until
-    you run `aerobee cluster remove-replica`.
+    Unit: number, unique in its broker group
+    Costs: a different number is a different replica; the old one stays in the broker group's record
+    until you run `aerobee cluster remove-replica`.
     """
     listen: str = "127.0.0.1:10911"
     """host:port to serve on; port 0 lets the system choose.

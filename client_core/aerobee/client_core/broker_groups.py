@@ -129,7 +129,7 @@ class BrokerGroups:
         )
 
     async def remaining(self, broker_name: str) -> Remaining:
-        """Asks the group's master.
+        """Asks the broker group's master.
 
         Raises NoBrokerAvailable: it has none now; Busy: it is new and does not know yet; NotMaster;
         Unreachable, DeadlineExceeded.

@@ -359,8 +359,8 @@ def _check_claim(
         and not is_its_successor
     ):
         raise DuplicateBroker(
-            f"broker {name} at {wished.address} is registered as the master of its group by a "
-            "process with another folder; wait until the lease of that process ends"
+            f"broker {name} at {wished.address} is registered as the master of its broker group by "
+            "a process with another folder; wait until the lease of that process ends"
         )
 
 

@@ -244,7 +244,7 @@ async def test_readiness_needs_a_live_registration_a_master_and_all_that_it_has(
         await cluster.start("1")
         alone = cluster.brokers[1].health
         await until(lambda: has_started(alone), "replica 1 to start")
-        await until(partial(not_ready, alone, "not in sync"), "the group's record")
+        await until(partial(not_ready, alone, "not in sync"), "the broker group's record")
         await cluster.start("0")
         await cluster.ready("0", "1")
 

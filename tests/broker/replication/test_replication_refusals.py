@@ -103,7 +103,7 @@ async def test_a_replica_that_did_not_register_is_refused(master: Master) -> Non
     [
         # Another segment size: the logs cannot be equal.
         (replace(EMPTY, segment_bytes=MIB), ("FAILED_PRECONDITION", 121)),
-        # Another cluster's data: messages that no master of this group wrote.
+        # Another cluster's data: messages that no master of this broker group wrote.
         (replace(EMPTY, end=500), ("FAILED_PRECONDITION", 121)),
         (replace(EMPTY, end=500, epochs=history((1, 7))), ("FAILED_PRECONDITION", 121)),
         # It knows more to be confirmed than the master has.

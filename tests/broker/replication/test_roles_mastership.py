@@ -1,4 +1,4 @@
-"""Who may act as master and when: decisions on the group's record, lease and resignation."""
+"""Who may act as master and when: decisions on the broker group's record, lease and resignation."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class _Nameserver:
 async def registered_as(
     nameserver: str, name: str, broker_id: int, address: str
 ) -> AsyncIterator[None]:
-    """Heartbeats that say that this replica of the group lives at `address`."""
+    """Heartbeats that say that this replica of the broker group lives at `address`."""
     async with grpc.aio.insecure_channel(nameserver) as channel:
         replica = HeartbeatingReplica(
             "aerobee", broker_id, "an-instance", name, address=address, lease_ms=5_000

@@ -306,7 +306,7 @@ class Broker(Process):
             self.master.advance()
 
     def hear(self, group: ReplicaSet) -> None:
-        """News of the group's record, possibly not the newest."""
+        """News of the broker group's record, possibly not the newest."""
         known = self.mastership.replica_set
         if known is not None and known.revision >= group.revision:
             return
@@ -435,7 +435,7 @@ class Broker(Process):
         self.master.advance()
 
     def _follow(self, master_id: int, epoch: int) -> None:
-        """Dial the master named in the group's record."""
+        """Dial the master named in the broker group's record."""
         if self.slave is not None:
             if (self.slave.master_id, self.slave.epoch) == (master_id, epoch):
                 return

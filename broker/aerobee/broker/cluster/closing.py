@@ -20,7 +20,7 @@ class Closing:
         self._refuses_s: float | None = None
 
     def hear(self, *, is_closed: bool) -> None:
-        """Take over what the group's record says."""
+        """Take over what the broker group's record says."""
         if not is_closed:
             self._refuses_s = None
         elif self._refuses_s is None:

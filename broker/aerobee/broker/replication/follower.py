@@ -182,7 +182,7 @@ class Follower:
         if agreement.tail_bytes != size:
             raise InvalidArgument(
                 f"the master compares {agreement.tail_bytes} bytes before {agreement.start}, "
-                f"this slave {size}: run the same version on all replicas of the group"
+                f"this slave {size}: run the same version on all replicas of the broker group"
             )
         chunks = LogChunks(
             self._store.log,

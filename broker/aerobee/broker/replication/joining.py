@@ -71,7 +71,8 @@ def where_to_start(
     if slave.segment_bytes != master.segment_bytes:
         raise ReplicaDiverged(
             f"the slave's log has segments of {slave.segment_bytes} bytes, the master's of "
-            f"{master.segment_bytes}: set the same segment_bytes on all replicas of the group"
+            f"{master.segment_bytes}: set the same segment_bytes on all replicas of the broker "
+            "group"
         )
     if slave.is_empty:
         at_begin = slave.begin == master.begin
@@ -79,14 +80,14 @@ def where_to_start(
     mine = slave.epochs.up_to(slave.end)
     if not mine.entries:
         raise ReplicaDiverged(
-            "the slave's folder holds messages that no master of this group wrote; move the "
+            "the slave's folder holds messages that no master of this broker group wrote; move the "
             "folder away and start the slave with an empty one"
         )
     if mine.latest_epoch > master.epochs.latest_epoch:
         raise StaleEpoch(
             f"the slave's log has epoch {mine.latest_epoch}, the master's only "
-            f"{master.epochs.latest_epoch}: the group's record in etcd was lost, or the folder "
-            "is another group's; keep it, and start this replica with an empty one"
+            f"{master.epochs.latest_epoch}: the broker group's record in etcd was lost, or the "
+            "folder is another broker group's; keep it, and start this replica with an empty one"
         )
     common = common_end(mine, slave.end, master.epochs, master.end)
     if common is None:
@@ -99,7 +100,8 @@ def where_to_start(
     if common < slave.confirmed_end and not is_unclean:
         raise ReplicaDiverged(
             f"the master lacks confirmed messages between {common} and {slave.confirmed_end}: it "
-            "must not be master; stop it and check the group's record before anything is written"
+            "must not be master; stop it and check the broker group's record before anything "
+            "is written"
         )
     if common < master.begin or common < slave.begin:
         return BeginAnew(master.begin)

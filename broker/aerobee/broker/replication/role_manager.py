@@ -124,7 +124,7 @@ class RoleManager:
             log,
             "this log lacks what it once had: an older copy of the folder was put back, or its "
             "disk lost bytes; from now on it counts as another log and copies what it lacks "
-            "from the group's master; what no other replica has is lost",
+            "from the broker group's master; what no other replica has is lost",
             level=logging.ERROR,
             reason=why,
         )

@@ -166,7 +166,7 @@ class Roles:
         """Raises NotMaster during a hand-over, NotEnoughReplicas while too few are in sync."""
         if self.is_pausing:
             raise NotMaster(
-                f"this replica of the group is handing over to another one; {_ASK_ROUTE}"
+                f"this replica of the broker group is handing over to another one; {_ASK_ROUTE}"
             )
         if self.term is not None:
             self.term.check_enough()
@@ -199,7 +199,7 @@ class Roles:
         # What an unknown replica says about epochs must not stop this master.
         if name.broker_id not in self.known_replicas or name.broker_id == self.own.broker_id:
             raise NotMaster(
-                f"replica {name.broker_id} is not (yet) one of the group's other replicas "
+                f"replica {name.broker_id} is not (yet) one of the broker group's other replicas "
                 f"{sorted(self.known_replicas - {self.own.broker_id})}; it must register first"
             )
         if not self.is_registered(name, instance):
@@ -216,9 +216,11 @@ class Roles:
 
     def _why_not(self) -> str:
         if self.term is None:
-            return f"this replica of the group is a slave and takes no messages; {_ASK_ROUTE}"
+            return (
+                f"this replica of the broker group is a slave and takes no messages; {_ASK_ROUTE}"
+            )
         if self.mastership.resigned_epoch is not None:
-            return f"this replica has handed its group over; {_ASK_ROUTE}"
+            return f"this replica has handed its broker group over; {_ASK_ROUTE}"
         return (
             "this replica was master, but its lease is not renewed: another one may be master "
             f"by now; {_ASK_ROUTE}"

@@ -175,7 +175,8 @@ class ReplicationSender(Duty):
         term, replica_set, name = roles.term, roles.replica_set, hello.name
         if term is None:
             raise NotMaster(
-                "this replica is not the master of its group: ask the nameserver which one is"
+                "this replica is not the master of its broker group: ask the nameserver which one "
+                "is"
             )
         own, theirs = roles.log_state(), hello.log
         newest = theirs.epochs.up_to(theirs.end).latest_epoch

@@ -35,7 +35,7 @@ was read before, or the newest master's own answer had it before the other was a
 readings may be from before and after a handover."""
 TWO_SEVERITY: Final = "if(is_proven, 'CRITICAL', 'INFO')"
 TWO_EVIDENCE: Final = phrase(
-    "{masters} replicas of the group each say that they are its master: {names}{end}",
+    "{masters} replicas of the broker group each say that they are its master: {names}{end}",
     end=either(
         "is_proven",
         ".",

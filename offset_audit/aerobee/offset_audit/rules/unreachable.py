@@ -12,7 +12,7 @@ from aerobee.offset_audit.rules.texts import either, phrase
 NAME: Final = "UNREACHABLE"
 TITLE: Final = "A broker that should be there did not answer."
 NOT_ASKED: Final = "is registered but was not asked"
-NOT_REGISTERED: Final = "is a replica of the group but no longer registered"
+NOT_REGISTERED: Final = "is a replica of the broker group but no longer registered"
 COMMAND: Final = "aerobee cluster show"
 
 BUSY: Final = "busy: "

@@ -88,7 +88,7 @@ def registration_families(registration: RegistrationStatistics | None) -> list[A
 def replication_families(
     statistics: BrokerStatistics, *, in_sync: int | None, in_sync_min: int
 ) -> list[AnyFamily]:
-    """`in_sync`: how many replicas of the group are, with the master; None on a slave."""
+    """`in_sync`: how many replicas of the broker group are, with the master; None on a slave."""
     replication = statistics.replication
     families = _replica_families(replication.replicas)
     if in_sync is not None:
