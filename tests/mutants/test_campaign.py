@@ -54,7 +54,7 @@ def test_each_mutant_is_told_as_caught_survived_or_broken(
         mutant("caught", "one - other"),
         mutant("survives", "one * other"),
         mutant("stale", "one - other", old="one - other"),
-        mutant("not-imported", "one + other + missing\n\nimport missing"),
+        mutant("not-imported", "other: int = missing", old="other: int"),
         # As long as the first one, and written within its second.
         mutant("caught-too", "one % other"),
     ]

@@ -21,7 +21,7 @@ OF_AUDITS = ("aerobee_audit_exit_code", "aerobee_audit_run_timestamp_seconds")
 """Not served by a process: a run of the audit writes them to a file, as docs/audit.md explains."""
 
 _NAME = re.compile(r"\b(?:aerobee|rocketmq|process)_[a-z0-9_]+\b(?!:)")
-_ROW = re.compile(r"^\| `([a-z0-9_]+)` \|", re.MULTILINE)
+_ROW = re.compile(r"^\| `([a-z0-9]+_[a-z0-9_]+)` \|", re.MULTILINE)
 _SERIES_OF_HISTOGRAMS = ("_bucket", "_count", "_sum")
 
 
