@@ -34,7 +34,7 @@ from tests.offset_audit.damages.live_cluster import (
 )
 from tests.support.retention import RESERVED_MS, write_times
 
-pytestmark = [pytest.mark.thorough, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.thorough, pytest.mark.slow, pytest.mark.timeout(900)]
 
 STAGES = ("brokers", "offset journals")
 """At whose beginnings the master changes: once between the registry and the brokers, once between
