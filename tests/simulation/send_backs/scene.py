@@ -425,7 +425,7 @@ class SendBackScene:
                 dead[name] += each.topic.startswith(DEAD_LETTER_PREFIX)
         self.copies, self.dead = copies.total(), dead.total()
         if self.state.open_copies and self.term.owed_copies():
-            JUDGE.broken("copies are owed for ever")
+            JUDGE.broken("copies of failed messages are never written")
         for name, failures in self.failures_of.items():
             JUDGE.keeps(dead[name] > 0 if failures > RETRIES_MAX else name in self.succeeded, name)
         for place, count in copies.items():

@@ -90,7 +90,7 @@ class Parts(Protocol):
 
 
 class ClusterLink:
-    """The two callables that a Registration needs."""
+    """What a registration says and hears; makes it."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

@@ -93,7 +93,7 @@ class OffsetsRemoved:
 @dataclass(frozen=True, slots=True)
 class TopicEnded(OffsetsRemoved):
     """A deleted topic has ended here, with all its messages and offsets. The entry is alone in its
-    record, in which the store recognises it, too: see `store_format.topic_end`."""
+    record, in which the store recognises it, too: see `store.format.topic_end`."""
 
     deleted_at_ms: int = 0
     """When it was deleted in the cluster; only rises for any one topic."""

@@ -1,6 +1,6 @@
 """The send path: from a client's batches to acknowledged records. Read this file first.
 
-    frame of batches -> may we? (guard) -> join neighbours, check the bytes (store_format: batch,
+    frame of batches -> may we? (guard) -> join neighbours, check the bytes (store.format: batch,
       client_records) -> does it arrive later? (delays, halves) -> stored before? (store.producers)
       -> append (append)
       -> acknowledge now (page cache), or when `wait_end` is safe

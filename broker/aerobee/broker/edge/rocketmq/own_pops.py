@@ -15,6 +15,7 @@ from aerobee.broker.reading.filters import filter_of
 from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
 from aerobee.broker.sending.guard import Guard
 from aerobee.domain.names import is_retry_topic
+from aerobee.domain.topic_attributes import MESSAGE_TYPE
 from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
 from aerobee.rocketmq_api.receiving.messages import message_id_of
 from aerobee.rocketmq_api.services.ports import PollRequest, Received, Rung
@@ -33,7 +34,6 @@ from aerobee.store.format.record import Record
 
 RETRIES_FIRST: Final = 0.2
 """Share of polls that look into the group's retry topic first."""
-_TYPE: Final = "message.type"
 _PRIORITY: Final = "PRIORITY"
 
 
@@ -95,7 +95,7 @@ class OwnPops:
         self._guard.check_read(topic, 0)
         config = self._topics.get(topic)
         count = 1 if config is None else config.read_queue_count
-        if config is not None and config.attributes.get(_TYPE) == _PRIORITY:
+        if config is not None and config.attributes.get(MESSAGE_TYPE) == _PRIORITY:
             ids = list(range(count - 1, -1, -1))
         else:
             self._turn += 1

@@ -25,6 +25,7 @@ from aerobee.broker.offsets.feature import Progress
 from aerobee.broker.reading.pull_session import PullSession
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.guard import Guard
+from aerobee.domain.topic_attributes import MESSAGE_TYPE
 from aerobee.rpc.memory_budget import MemoryBudget
 from aerobee.rpc.peer_limits import PeerLimits
 from aerobee.runtime.clock import Clock
@@ -37,8 +38,6 @@ from aerobee.store.engine.tables.config_tables import TopicTable
 from aerobee.store.flush.disk_watch import DiskWatch
 
 NODE_TYPE = "broker"
-MESSAGE_TYPE = "message.type"
-"""The topic attribute of RocketMQ that says what kind of messages a topic has."""
 _MESSAGE_TYPES = frozenset({"normal", "fifo", "delay", "transaction", "mixed"})
 
 
