@@ -158,7 +158,12 @@ async def test_a_page_that_took_long_answers_for_three_times_as_long() -> None:
 async def test_pages_of_different_forms_share_one_rest() -> None:
     clock = ManualClock()
     rests_s: list[float] = []
-    endpoint = MetricsEndpoint(clock=clock, rest=rests_s.append)
+
+    def rest(seconds: float) -> None:
+        rests_s.append(seconds)
+        clock.advance_ms(round(seconds * 1_000))
+
+    endpoint = MetricsEndpoint(clock=clock, rest=rest)
 
     async def source() -> Gathered:
         clock.advance_ms(1_000)

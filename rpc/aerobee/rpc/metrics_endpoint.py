@@ -153,26 +153,36 @@ class MetricsEndpoint:
 
     def answer(self, accept: str) -> tuple[bytes, str]:
         """[HTTP thread] The whole text and its content type. Scrapes at the same time share one
-        page. Raises TimeoutError."""
-        clock = self._clock
-        asked_s = clock.monotonic_s()
-        if not self._turn.acquire(timeout=self._gather_timeout_s):
-            raise TimeoutError("another scrape is under way")
-        try:
-            page, began_s = self._page, clock.monotonic_s()
-            if page is not None and page.accept != accept:
-                # Whoever asks for one form after the other takes no larger part of the process.
-                self._rest(max(0.0, page.until_s - began_s))
-                page, began_s = None, clock.monotonic_s()
-            if page is None or page.until_s < asked_s:
-                answer = encode(self._on_loop(), accept)
-                ended_s = clock.monotonic_s()
-                took_s = ended_s - began_s
-                until_s = ended_s + (REST * took_s if took_s > LONG_S else 0)
-                page = self._page = _Page(accept, until_s, answer)
-            return page.answer
-        finally:
-            self._turn.release()
+        page; one that wants another form waits while the page rests. Raises TimeoutError."""
+        asked_s = self._clock.monotonic_s()
+        while True:
+            if not self._turn.acquire(timeout=self._gather_timeout_s):
+                raise TimeoutError("another scrape is under way")
+            try:
+                resting_s = self._other_form_rests_s(accept)
+                if resting_s == 0:
+                    page = self._page
+                    if page is None or page.accept != accept or page.until_s < asked_s:
+                        page = self._page = self._new_page(accept)
+                    return page.answer
+            finally:
+                self._turn.release()
+            self._rest(resting_s)
+
+    def _other_form_rests_s(self, accept: str) -> float:
+        """How long the present page still rests, if it is of another form; 0: it does not."""
+        page = self._page
+        if page is None or page.accept == accept:
+            return 0.0
+        return max(0.0, page.until_s - self._clock.monotonic_s())
+
+    def _new_page(self, accept: str) -> _Page:
+        began_s = self._clock.monotonic_s()
+        answer = encode(self._on_loop(), accept)
+        ended_s = self._clock.monotonic_s()
+        took_s = ended_s - began_s
+        until_s = ended_s + (REST * took_s if took_s > LONG_S else 0)
+        return _Page(accept, until_s, answer)
 
 
 @asynccontextmanager
