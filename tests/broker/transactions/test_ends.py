@@ -279,13 +279,13 @@ async def test_a_master_that_still_reads_which_are_open_stores_none_a_second_tim
     """The client has had no answer, and sends its half message again to the next master."""
     await begin(client, "T-1")
     await broker.stop()
-    step, may_read = TransactionFollower._step, asyncio.Event()
+    step, may_read = TransactionFollower._feed_part, asyncio.Event()
 
     async def waits(self: TransactionFollower) -> bool:
         await may_read.wait()
         return await step(self)
 
-    monkeypatch.setattr(TransactionFollower, "_step", waits)
+    monkeypatch.setattr(TransactionFollower, "_feed_part", waits)
     again = await start_broker()
     client = V2(again.channel)
     sending = asyncio.create_task(client.send(half_message("T-1", b"T-1")))
