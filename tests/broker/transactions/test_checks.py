@@ -145,7 +145,7 @@ async def test_nobody_is_asked_before_the_time(start_broker: StartBroker, connec
     await begin(producer.client, "T-1")
     await begin(producer.client, "T-2", orphaned_transaction_recovery_duration=duration(3_000_000))
     await begin(producer.client, "T-3", orphaned_transaction_recovery_duration=duration(1_000))
-    await until(lambda: len(producer.ids) == 3)
+    await until(lambda: len(producer.ids) >= 3)
     assert set(producer.ids) == {"T-3"}
 
 
