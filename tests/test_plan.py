@@ -66,7 +66,8 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("run",),
     ),
     "rocketmq_api": (
-        ("codes.py", "request_limits.py", "rules", "times.py"),
+        ("rules",),
+        ("codes.py", "request_limits.py", "times.py"),
         ("resources.py", "sending"),
         ("config.py", "needs.py", "receiving", "routes"),
         ("clients",),

@@ -10,7 +10,7 @@ import pytest
 
 from aerobee.cluster_view.route import Endpoint, TopicRoute
 from aerobee.rocketmq_api.codes import OK, status_of
-from aerobee.rocketmq_api.sending.checks import SendLimits
+from aerobee.rocketmq_api.rules.message_checks import SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.masters import Masters
 from aerobee.rocketmq_api.services.ports import OwnQueues

@@ -18,7 +18,7 @@ from aerobee.rocketmq_api.codes import Refused
 from aerobee.rocketmq_api.receiving.filters import wish_of
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.rules.group_rules import GroupRules
-from aerobee.rocketmq_api.sending.checks import SendLimits
+from aerobee.rocketmq_api.rules.message_checks import SendLimits
 from aerobee.rocketmq_api.times import duration, milliseconds
 from aerobee.store.format.retry_delays import Exponential
 from apache.rocketmq.v2 import definition_pb2 as v2

@@ -15,8 +15,8 @@ from google.protobuf.message import Message
 from aerobee.cluster_view.methods import Method
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.domain.sql_filter.wish import Wish
-from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
 from aerobee.rocketmq_api.rules.group_rules import GroupRules
+from aerobee.rocketmq_api.rules.handles import ReceiptHandle
 from aerobee.runtime.errors import AerobeeError
 from aerobee.store.format.record import Record
 from aerobee.store.format.record_layout import HostAddress

@@ -19,6 +19,7 @@ from aerobee.rocketmq_api.receiving.filters import prepared, wish_of
 from aerobee.rocketmq_api.receiving.messages import MessageWriter
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
+from aerobee.rocketmq_api.rules.message_checks import TIME_MS_END
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.masters import Masters
 from aerobee.rocketmq_api.services.methods import (
@@ -29,7 +30,7 @@ from aerobee.rocketmq_api.services.methods import (
 )
 from aerobee.rocketmq_api.services.ports import OwnReads, Q, R
 from aerobee.rocketmq_api.services.presence import Presence
-from aerobee.rocketmq_api.times import TIME_MS_END, milliseconds
+from aerobee.rocketmq_api.times import milliseconds
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 

@@ -19,7 +19,7 @@ from aerobee.rocketmq_api.codes import Refused
 from aerobee.rocketmq_api.receiving.messages import MessageWriter, digest
 from aerobee.rocketmq_api.request_limits import KEPT_NAMES_MAX
 from aerobee.rocketmq_api.resources import stored_topic
-from aerobee.rocketmq_api.sending.message_types import accepted_types
+from aerobee.rocketmq_api.rules.message_types import MessageType, accepted_types
 from aerobee.rocketmq_api.services.caller import Caller, passed_on_by
 from aerobee.rocketmq_api.services.methods import TELEMETRY
 from aerobee.rocketmq_api.services.ports import PeerStream, RouteSource, StreamingPeers
@@ -155,7 +155,7 @@ class QuestionStreams:
                 route = await self._routes.route(topic)
             except AerobeeError:
                 continue
-            if v2.TRANSACTION in accepted_types(route.attributes):
+            if MessageType.TRANSACTION in accepted_types(route.attributes):
                 for name, master in route.masters.items():
                     topics = found.setdefault(master.address, set())
                     if name != here and len(topics) < KEPT_NAMES_MAX:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aerobee.rocketmq_api.codes import OK, Refused
 from aerobee.rocketmq_api.resources import stored_topic
-from aerobee.rocketmq_api.sending.message_types import accepted_types
+from aerobee.rocketmq_api.rules.message_types import MessageType, accepted_types
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.masters import Masters
 from aerobee.rocketmq_api.services.methods import RECALL_MESSAGE
@@ -30,7 +30,7 @@ class Recalls:
         topic = stored_topic(request.topic, caller.namespace)
         handle = _decoded(request.recall_handle, topic)
         route = await self._masters.route(topic)
-        if v2.DELAY not in accepted_types(route.attributes):
+        if MessageType.DELAY not in accepted_types(route.attributes):
             raise Refused(
                 v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
                 f"topic {topic} takes no delayed messages, so none of it can be recalled",
