@@ -212,9 +212,18 @@ LOOP_FREE = (
     "rocketmq_api/clients/",
     "rocketmq_api/receiving/",
     "rocketmq_api/routes/",
+    "rocketmq_api/rules/",
     "rocketmq_api/sending/",
     "store/repair/",
     "consumer_client/strategies.py",
+)
+
+# All that the rules of RocketMQ know of ours: each protocol has the same ones, and they know none.
+RULES_KNOW = (
+    "aerobee.domain.",
+    "aerobee.rocketmq_api.rules.",
+    "aerobee.runtime.errors.",
+    "aerobee.store.format.",
 )
 
 # Tests that still reach into privates of the product, and how often: these numbers only fall. What
@@ -350,6 +359,19 @@ def test_special_modules_stay_behind_their_fences(parsed: list[Source]) -> None:
             is_loop = first in {"asyncio", "threading"} and source.name.startswith(LOOP_FREE)
             if is_outside or is_loop:
                 wrong.append(f"{source.name} must not import {module}")
+    assert wrong == []
+
+
+def test_the_rules_of_rocketmq_know_no_protocol(parsed: list[Source]) -> None:
+    rules = [source for source in parsed if source.name.startswith("rocketmq_api/rules/")]
+    assert rules
+    wrong = [
+        f"{source.name} must not import {module}"
+        for source in rules
+        for module in source.imports
+        if module.split(".")[0] in {"aerobee", "apache", "google", "grpc"}
+        and not f"{module}.".startswith(RULES_KNOW)
+    ]
     assert wrong == []
 
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from aerobee.rocketmq_api.codes import status_of
 from aerobee.rocketmq_api.receiving.polling import (
-    PollLimits,
     batch_size,
     changed_invisible_ms,
     polling_ms,
     received_invisible_ms,
 )
+from aerobee.rocketmq_api.rules.polling import PollLimits
 from aerobee.rocketmq_api.rules.refusals import Refused
 from aerobee.rocketmq_api.times import duration
 from apache.rocketmq.v2 import definition_pb2 as v2

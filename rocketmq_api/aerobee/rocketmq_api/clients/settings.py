@@ -18,10 +18,10 @@ from aerobee.rocketmq_api.clients.backoff import policy_of
 from aerobee.rocketmq_api.clients.languages import Traits
 from aerobee.rocketmq_api.codes import OK, Refused
 from aerobee.rocketmq_api.receiving.filters import wish_of
-from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
 from aerobee.rocketmq_api.rules.group_rules import GroupRules
 from aerobee.rocketmq_api.rules.message_checks import SendLimits
+from aerobee.rocketmq_api.rules.polling import PollLimits
 from aerobee.rocketmq_api.times import duration
 from aerobee.store.format.retry_delays import Exponential
 from apache.rocketmq.v2 import definition_pb2 as v2

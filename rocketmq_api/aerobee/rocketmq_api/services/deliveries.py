@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.codes import OK, common_status, status_of
-from aerobee.rocketmq_api.receiving.polling import PollLimits, changed_invisible_ms
+from aerobee.rocketmq_api.receiving.polling import changed_invisible_ms
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
 from aerobee.rocketmq_api.rules.handles import ReceiptHandle
+from aerobee.rocketmq_api.rules.polling import PollLimits
 from aerobee.rocketmq_api.rules.refusals import Reason, Refused
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.masters import Masters

@@ -15,11 +15,11 @@ from contextlib import suppress
 from typing import Final
 
 from aerobee.rocketmq_api.clients.producers import ProducerTable
-from aerobee.rocketmq_api.codes import Refused
 from aerobee.rocketmq_api.receiving.messages import MessageWriter, digest
 from aerobee.rocketmq_api.request_limits import KEPT_NAMES_MAX
 from aerobee.rocketmq_api.resources import stored_topic
 from aerobee.rocketmq_api.rules.message_types import MessageType, accepted_types
+from aerobee.rocketmq_api.rules.refusals import Refused
 from aerobee.rocketmq_api.services.caller import Caller, passed_on_by
 from aerobee.rocketmq_api.services.methods import TELEMETRY
 from aerobee.rocketmq_api.services.ports import PeerStream, RouteSource, StreamingPeers

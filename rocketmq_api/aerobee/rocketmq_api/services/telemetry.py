@@ -22,10 +22,10 @@ from aerobee.rocketmq_api.clients.settings import (
 )
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.receiving.filters import prepared
-from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_topic
 from aerobee.rocketmq_api.rules.group_rules import GroupRules
 from aerobee.rocketmq_api.rules.message_checks import SendLimits
+from aerobee.rocketmq_api.rules.polling import PollLimits
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.ports import Groups
 from aerobee.rocketmq_api.services.questions import Questions
