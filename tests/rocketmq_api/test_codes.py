@@ -14,10 +14,9 @@ from aerobee.rocketmq_api.codes import (
     common_status,
     error_of,
     status_of,
-    topic_not_found,
 )
 from aerobee.rocketmq_api.rules import refusals
-from aerobee.rocketmq_api.rules.refusals import Reason
+from aerobee.rocketmq_api.rules.refusals import Reason, topic_not_found
 from aerobee.runtime import errors
 from apache.rocketmq.v2 import definition_pb2 as v2
 

@@ -151,11 +151,3 @@ def common_status(statuses: Iterable[v2.Status]) -> v2.Status:
     if all(status.code == first.code for status in found):
         return first
     return v2.Status(code=v2.MULTIPLE_RESULTS, message="results differ: see each of them")
-
-
-def topic_not_found(topic: str) -> errors.TopicNotFound:
-    """For a topic that does not exist; clients' own tests look for the first words."""
-    return errors.TopicNotFound(
-        f"No topic route info in name server for the topic: {topic}. Create it with "
-        f"`aerobee topic create {topic}`, or correct the name"
-    )

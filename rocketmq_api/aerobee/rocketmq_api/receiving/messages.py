@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
+from aerobee.rocketmq_api.rules.message_ids import message_id_of
 from aerobee.rocketmq_api.rules.message_types import TYPE_NAMES, MessageType, type_of
 from aerobee.rocketmq_api.rules.reserved import HIDDEN
 from aerobee.rocketmq_api.sending.message_types import V2_TYPES
 from aerobee.rocketmq_api.times import duration, set_timestamp
 from aerobee.store.format.compression import BodyCorrupt, decompress, gzip, is_gzip
-from aerobee.store.format.dead_letter_fields import origin_of
 from aerobee.store.format.properties import PropertyName
 from aerobee.store.format.record import SYSFLAG_COMPRESSED, HostAddress, Record
 from apache.rocketmq.v2 import definition_pb2 as v2
@@ -95,11 +95,6 @@ class MessageWriter:
         if text is None:
             text = self._texts[packed] = str(HostAddress.unpack(packed))
         return text
-
-
-def message_id_of(record: Record) -> str:
-    """The sender's id, or the broker's if the sender set none."""
-    return record.properties.get(_N.UNIQ_KEY) or origin_of(record).message_id
 
 
 def digest(body: bytes) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.errors import InvalidArgument, TopicNotFound
 
 
 class Reason(Enum):
@@ -41,3 +41,11 @@ class Refused(InvalidArgument):
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+def topic_not_found(topic: str) -> TopicNotFound:
+    """For a topic that does not exist; clients' own tests look for the first words."""
+    return TopicNotFound(
+        f"No topic route info in name server for the topic: {topic}. Create it with "
+        f"`aerobee topic create {topic}`, or correct the name"
+    )
