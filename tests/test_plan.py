@@ -67,7 +67,7 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "rocketmq_api": (
         ("rules",),
-        ("codes.py", "request_limits.py", "times.py"),
+        ("codes.py", "ports.py", "request_limits.py", "times.py"),
         ("resources.py", "sending"),
         ("config.py", "needs.py", "receiving", "routes"),
         ("clients",),

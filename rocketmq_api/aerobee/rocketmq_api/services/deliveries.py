@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.codes import OK, common_status, status_of
+from aerobee.rocketmq_api.ports import OwnPops
 from aerobee.rocketmq_api.receiving.polling import changed_invisible_ms
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
 from aerobee.rocketmq_api.rules.handles import ReceiptHandle
@@ -22,7 +23,6 @@ from aerobee.rocketmq_api.services.methods import (
     CHANGE_INVISIBLE_DURATION,
     FORWARD_TO_DEAD_LETTERS,
 )
-from aerobee.rocketmq_api.services.ports import OwnPops
 from aerobee.runtime.errors import AerobeeError, StaleHandle
 from aerobee.store.format.dead_letter_fields import GroupNameTooLong, retry_topic
 from aerobee.store.format.pop_records import pop_retry_topics

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from aerobee.rocketmq_api.clients.producers import ProducerTable
+from aerobee.rocketmq_api.ports import RouteSource
 from aerobee.rocketmq_api.receiving.messages import MessageWriter, digest
 from aerobee.rocketmq_api.request_limits import KEPT_NAMES_MAX
 from aerobee.rocketmq_api.resources import stored_topic
@@ -22,7 +23,7 @@ from aerobee.rocketmq_api.rules.message_types import MessageType, accepted_types
 from aerobee.rocketmq_api.rules.refusals import Refused
 from aerobee.rocketmq_api.services.caller import Caller, passed_on_by
 from aerobee.rocketmq_api.services.methods import TELEMETRY
-from aerobee.rocketmq_api.services.ports import PeerStream, RouteSource, StreamingPeers
+from aerobee.rocketmq_api.services.peers import PeerStream, StreamingPeers
 from aerobee.runtime.errors import AerobeeError
 from aerobee.store.format.compression import BodyCorrupt, decompress
 from aerobee.store.format.record import SYSFLAG_COMPRESSED

@@ -22,6 +22,7 @@ from aerobee.rocketmq_api.codes import (
     error_of,
     status_of,
 )
+from aerobee.rocketmq_api.ports import OwnQueues, QueueRecords, Sent, Unsafe
 from aerobee.rocketmq_api.resources import stored_topic
 from aerobee.rocketmq_api.rules.message_checks import SendLimits
 from aerobee.rocketmq_api.rules.message_types import MessageType, accepted_types
@@ -32,7 +33,6 @@ from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.masters import Masters
 from aerobee.rocketmq_api.services.methods import SEND_MESSAGE
 from aerobee.rocketmq_api.services.placing import Place, places
-from aerobee.rocketmq_api.services.ports import OwnQueues, QueueRecords, Sent, Unsafe
 from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.rpc.call_border import Reply
 from aerobee.runtime.clock import Clock
