@@ -382,6 +382,23 @@ def test_what_protocols_of_rocketmq_share_knows_none_of_them(
     assert wrong == []
 
 
+def test_no_refusal_by_the_rules_is_missed_for_want_of_a_code() -> None:
+    """`codes.Refused` is only a part of what is refused."""
+    folder = ROOT / "rocketmq_api" / "aerobee" / "rocketmq_api"
+    wrong = [
+        path.name
+        for path, tree in source_trees(sorted(folder.rglob("*.py")))
+        if any(
+            isinstance(node, ast.ImportFrom)
+            and node.module == "aerobee.rocketmq_api.codes"
+            and any(alias.name == "Refused" for alias in node.names)
+            for node in ast.walk(tree)
+        )
+        and re.search(r"(except|suppress\() ?\(?Refused\b", path.read_text())
+    ]
+    assert wrong == []
+
+
 def test_each_file_opens_with_what_it_is_for(parsed: list[Source]) -> None:
     assert [source.name for source in parsed if not source.docstring] == []
 

@@ -18,7 +18,8 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 
 
 class Refused(refusals.Refused):
-    """A request that breaks a rule of this API alone, which has a specific code for it."""
+    """A request that breaks a rule of this API alone, which has a specific code for it. The rules
+    raise its base class: catch that one, unless the code matters."""
 
     def __init__(self, code: v2.Code, message: str) -> None:
         super().__init__(Reason.MALFORMED, message)
@@ -93,6 +94,7 @@ CODES_OF_REASONS: Final[dict[Reason, v2.Code]] = {
     Reason.ILLEGAL_MESSAGE_GROUP: v2.ILLEGAL_MESSAGE_GROUP,
     Reason.ILLEGAL_DELIVERY_TIME: v2.ILLEGAL_DELIVERY_TIME,
     Reason.TYPE_CONFLICT: v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    Reason.ILLEGAL_FILTER: v2.ILLEGAL_FILTER_EXPRESSION,
     Reason.ILLEGAL_POLLING_TIME: v2.ILLEGAL_POLLING_TIME,
     Reason.ILLEGAL_INVISIBLE_TIME: v2.ILLEGAL_INVISIBLE_TIME,
     Reason.ILLEGAL_HANDLE: v2.INVALID_RECEIPT_HANDLE,

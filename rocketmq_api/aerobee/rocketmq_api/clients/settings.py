@@ -19,6 +19,7 @@ from aerobee.rocketmq_api.clients.languages import Traits
 from aerobee.rocketmq_api.codes import OK, Refused
 from aerobee.rocketmq_api.receiving.filters import wish_of
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
+from aerobee.rocketmq_api.rules import refusals
 from aerobee.rocketmq_api.rules.group_rules import GroupRules
 from aerobee.rocketmq_api.rules.message_checks import SendLimits
 from aerobee.rocketmq_api.rules.polling import PollLimits
@@ -91,7 +92,7 @@ def _wishes_of(
         topic = stored_topic(each.topic, caller_namespace)
         # A client that is refused here tells its application nothing but that it did not start. Its
         # polls are refused with the code.
-        with suppress(Refused):
+        with suppress(refusals.Refused):
             yield topic, wish_of(each.expression, expressions)
 
 

@@ -30,6 +30,7 @@ class Reason(Enum):
     TYPE_CONFLICT = auto()
     """The message has a type that its topic does not accept, or properties that exclude each
     other."""
+    ILLEGAL_FILTER = auto()
     ILLEGAL_POLLING_TIME = auto()
     ILLEGAL_INVISIBLE_TIME = auto()
     ILLEGAL_HANDLE = auto()
