@@ -26,7 +26,7 @@ from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC, Commi
 from aerobee.broker.transactions.pending import PendingHalves
 from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
-from aerobee.runtime.worker import Worker
+from aerobee.runtime.worker import Worker, warns
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.format.record_layout import RecordCorrupt
 from aerobee.store.format.record_view import Record
@@ -73,7 +73,7 @@ class Leading:
         self._begun_end = 0
         self._worker = Worker(
             self._do_what_is_due,
-            _tell,
+            warns(log, "transactions wait"),
             retry_s=RETRY_S,
             retries_when_woken=True,
             matters=lambda: self._term.stretch is not None,
@@ -194,7 +194,3 @@ class Leading:
             if (written := self._parts.offsets.commit(key, offset, NOBODYS)) is not None:
                 await asyncio.shield(written)
         self._said = said
-
-
-def _tell(error: AerobeeError) -> None:
-    log_event(log, "transactions wait", level=logging.WARNING, reason=error)
