@@ -19,7 +19,7 @@ from aerobee.rocketmq_api.rules.reserved import is_plain_name
 from aerobee.rocketmq_api.sending.checks import check_message
 from aerobee.rocketmq_api.times import milliseconds
 from aerobee.runtime.errors import PropertiesTooLarge
-from aerobee.store.format.message_content import content_digest
+from aerobee.store.format.message_content import client_mark, content_digest
 from aerobee.store.format.properties import PropertyIllegal, PropertyName, encode_properties
 from aerobee.store.format.record import (
     PROPERTIES_BYTES_MAX,
@@ -70,7 +70,7 @@ class Circumstances(NamedTuple):
     store_host_ipv6: bool = False
     limits: SendLimits = SENDING
     client: str = ""
-    """`message_content.client_mark` of the sender, for messages that it may name later."""
+    """The key of the sender, for messages that it may name later."""
 
 
 def take_message(message: v2.Message, at: Circumstances) -> Taken:
@@ -212,7 +212,7 @@ def stored_properties(message: v2.Message, at: Circumstances) -> dict[str, str]:
     if at.client and (
         system.message_type == v2.TRANSACTION or system.HasField("delivery_timestamp")
     ):
-        properties[_N.CLIENT] = at.client
+        properties[_N.CLIENT] = client_mark(at.client)
     return properties
 
 

@@ -38,7 +38,6 @@ from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.rpc.call_border import Reply
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, NoBrokerAvailable, NotMaster, Unreachable
-from aerobee.store.format.message_content import client_mark
 from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
@@ -237,7 +236,7 @@ class Sends:
             now_ms=self._clock.now_ms(),
             store_host_ipv6=own.store_host_ipv6,
             limits=self._limits,
-            client=client_mark(caller.client),
+            client=caller.client,
         )
         storing = _Storing(route.topic, own.broker_name)
         try:
