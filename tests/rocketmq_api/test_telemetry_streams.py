@@ -11,9 +11,9 @@ import pytest
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.codes import Refused
-from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.rules.group_rules import GroupRules
-from aerobee.rocketmq_api.sending.checks import SendLimits
+from aerobee.rocketmq_api.rules.message_checks import SendLimits
+from aerobee.rocketmq_api.rules.polling import PollLimits
 from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.rocketmq_api.services.telemetry import Telemetry, TelemetryStream
 from aerobee.rpc.core.status import RpcError, Status

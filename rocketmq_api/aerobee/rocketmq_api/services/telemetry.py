@@ -217,7 +217,7 @@ class TelemetryStream:
         is_full = len(self._offered) >= OFFERED_MAX or (
             self._offered and self._offered_bytes + size > _OFFERED_BYTES_MAX
         )
-        if self._is_ended or is_full:
+        if self._is_ended or self.is_stopped or is_full:
             return False
         task = self._begin(self._write_offered(command, size), "question")
         self._offered_bytes += size
