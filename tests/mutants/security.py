@@ -85,7 +85,7 @@ SECURITY: Final = (
     ),
     Mutant(
         name="old-garbage-stays",
-        breaks="cycles of old objects that are garbage fill the memory, and the kernel ends the node",
+        breaks="garbage among old objects fills the memory, and the kernel ends the node",
         at="spared_collector.py::SparedCollector.look",
         old="self._used_bytes() < self._full_bytes",
         new="self._used_bytes() >= 0",

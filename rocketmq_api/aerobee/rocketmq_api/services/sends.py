@@ -39,6 +39,7 @@ from aerobee.rpc.call_border import Reply
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, NoBrokerAvailable, NotMaster, Unreachable
 from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
+from aerobee.store.format.record_encode import record_encoder
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
@@ -232,9 +233,12 @@ class Sends:
         at = Circumstances(
             topic=route.topic,
             accepted=accepted_types(route.attributes),
-            peer=own.host_of(caller.peer),
+            encode=record_encoder(
+                topic=route.topic.encode(),
+                born_host=own.host_of(caller.peer),
+                store_host_ipv6=own.store_host_ipv6,
+            ),
             now_ms=self._clock.now_ms(),
-            store_host_ipv6=own.store_host_ipv6,
             limits=self._limits,
             client=caller.client,
         )
