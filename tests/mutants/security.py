@@ -84,6 +84,17 @@ SECURITY: Final = (
         ),
     ),
     Mutant(
+        name="old-garbage-stays",
+        breaks="garbage among old objects fills the memory, and the kernel ends the node",
+        at="spared_collector.py::SparedCollector.look",
+        old="self._used_bytes() < self._full_bytes",
+        new="self._used_bytes() >= 0",
+        tests=(
+            "tests/runtime/test_spared_collector.py"
+            "::test_everything_is_looked_through_only_when_memory_is_short",
+        ),
+    ),
+    Mutant(
         name="memory-beyond-the-limit",
         breaks="strangers fill a container's memory until the kernel ends the node",
         at="memory_budget.py::MemoryBudget.__init__",

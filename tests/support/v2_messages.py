@@ -12,6 +12,7 @@ from aerobee.rocketmq_api.times import timestamp
 from aerobee.store.format.batch import BatchLimits, check_batch
 from aerobee.store.format.properties import encode_properties
 from aerobee.store.format.record import HostAddress, Record, encode_record
+from aerobee.store.format.record_encode import record_encoder
 from aerobee.store.format.tags import TagsCodes
 from apache.rocketmq.v2 import definition_pb2 as v2
 
@@ -55,7 +56,7 @@ def at(**changes: object) -> Circumstances:
     given: dict[str, object] = {
         "topic": "shop%orders",
         "accepted": ALL_TYPES,
-        "peer": PEER,
+        "encode": record_encoder(topic=b"shop%orders", born_host=PEER),
         "now_ms": NOW_MS + 1,
     }
     return Circumstances(**(given | changes))  # type: ignore[arg-type]

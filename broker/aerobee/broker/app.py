@@ -60,7 +60,7 @@ def run_broker(config: BrokerConfig, *, on_hangup: Callable[[], None] | None = N
 
     async def service(lifecycle: Lifecycle) -> None:
         clock = SystemClock()
-        collector = SparedCollector(clock)
+        collector = SparedCollector(clock, usable_memory().bytes)
         collector.begin()
         try:
             await serve_broker(

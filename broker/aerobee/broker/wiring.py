@@ -98,6 +98,7 @@ from aerobee.rpc.peer_limits import PeerLimits
 from aerobee.rpc.tls import NodeTls
 from aerobee.runtime.call_context import RequestNames
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.collector_pauses import CollectorPauses
 from aerobee.runtime.errors import StoreFailed
 from aerobee.runtime.loop_delay import LoopDelay
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
@@ -141,6 +142,7 @@ class Wiring:
     ) -> None:
         """`workers` wait for the disk. `features` are in order of dependence."""
         self.config, self.store_host, self.loop_delay = config, store_host, LoopDelay(clock)
+        self.collector = CollectorPauses(clock)
         self.clock, self.chance, self.disk, self.workers = clock, chance, disk, workers
         self.folder, self.replica, self.store = opened.folder, opened.replica, opened.folder.store
         self.topics, self.groups = self.folder.topics, self.folder.groups
@@ -458,6 +460,7 @@ class Wiring:
                 "time": by_time.run,
                 "snapshots": save_tables,
                 "loop-delay": self.loop_delay.run,
+                "collector-pauses": self.collector.run,
                 ROLES_TASK: self.manager.run,
                 "in-sync-set": self.proposer.run,
                 "hung-disk": self.hung_disk.run,

@@ -62,6 +62,7 @@ from aerobee.runtime.log import log_event
 from aerobee.runtime.loop_turns import LoopTurns
 from aerobee.runtime.machine import usable_memory
 from aerobee.runtime.retry import Backoff
+from aerobee.runtime.spared_collector import SparedCollector
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
 from aerobee.runtime.watched_file import LOOK_INTERVAL_S
 from aerobee.v1 import access_pb2, access_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
@@ -78,7 +79,19 @@ def run_nameserver(
     """A whole nameserver process, until a signal ends it; SIGHUP calls `on_hangup`."""
 
     async def service(lifecycle: Lifecycle) -> None:
-        await serve_nameserver(config, lifecycle, clock=SystemClock(), chance=system_random())
+        clock = SystemClock()
+        collector = SparedCollector(clock, usable_memory().bytes)
+        collector.begin()
+        try:
+            await serve_nameserver(
+                config,
+                lifecycle,
+                clock=clock,
+                chance=system_random(),
+                on_listening=lambda _: collector.opened(),
+            )
+        finally:
+            collector.end()
 
     return run_service("nameserver", service, on_hangup=on_hangup)
 
@@ -132,6 +145,7 @@ async def serve_nameserver(
                     tasks.create_task(etcd.keep_trying_writes(), name="etcd-writes"),
                     tasks.create_task(sessions.ends.run(), name="stream-ends"),
                     tasks.create_task(figures.loop_delay.run(), name="loop-delay"),
+                    tasks.create_task(figures.collector.run(), name="collector-pauses"),
                     tasks.create_task(_serve_when_known(cache, server), name="health"),
                     tasks.create_task(rocketmq.run(), name="questions"),
                     tasks.create_task(_watch_etcd(config, tls), name="etcd-certificates"),

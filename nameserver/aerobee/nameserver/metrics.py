@@ -18,6 +18,7 @@ from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.rpc.memory_budget import MemoryBudget
 from aerobee.rpc.peer_limits import PeerLimits
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.collector_pauses import CollectorPauses
 from aerobee.runtime.loop_delay import LoopDelay
 from aerobee.runtime.metrics.families import (
     OTHER,
@@ -53,6 +54,7 @@ class NameserverFigures:
     ) -> None:
         self.latencies = RpcLatencies()
         self.loop_delay = LoopDelay(clock)
+        self.collector = CollectorPauses(clock)
         self._cluster = config.cluster
         host = config.listen.rpartition(":")[0]
         # A wildcard is the same on every machine; a host's name, which in Kubernetes is the pod's,
@@ -96,6 +98,7 @@ class NameserverFigures:
             *self._memory.families(),
             self._quotas.family(),
             delay,
+            self.collector.family(),
         ]
         if cache.version > 0:
             families += table_families(cache.table)

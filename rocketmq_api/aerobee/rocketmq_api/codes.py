@@ -150,6 +150,6 @@ def common_status(statuses: Iterable[v2.Status]) -> v2.Status:
     if not found:
         return v2.Status(code=_INTERNAL, message="the call has no result")
     first = found[0]
-    if all(status.code == first.code for status in found):
+    if all(status is first or status.code == first.code for status in found):
         return first
     return v2.Status(code=v2.MULTIPLE_RESULTS, message="results differ: see each of them")

@@ -104,6 +104,17 @@ class OwnQueues(OwnBroker, Protocol):
         """
         ...
 
+    def send_then(
+        self,
+        topic: str,
+        parts: Sequence[QueueRecords],
+        timeout_ms: int,
+        told: Callable[[list[Sent] | Exception], None],
+    ) -> None:
+        """The same without a future: `told` gets the results, or why there are none, in the turn
+        in which they are known. It must not raise."""
+        ...
+
     async def recall(self, recall_handle: str) -> None:
         """A message that was recalled here stays so. Raises MessageNotFound, NotMaster, Busy and
         others; see `Schedule.recall`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -125,6 +126,9 @@ class ServicerContext:
 
     def invocation_metadata(self) -> Metadata:
         return self._call.metadata
+
+    def metadata_named(self, names: Mapping[bytes, str]) -> dict[str, str]:
+        return self._call.metadata_named(names)
 
     def time_remaining(self) -> float | None:
         return self._call.time_remaining_s()

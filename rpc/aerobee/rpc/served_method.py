@@ -18,7 +18,7 @@ placeholders: it is not served.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -93,6 +93,18 @@ def request_bytes(context: Any, request: Any) -> int:
     is encoded again."""
     told: Callable[[], int] | None = getattr(context, "request_bytes", None)
     return int(request.ByteSize()) if told is None else told()
+
+
+def metadata_named(context: Any, names: Mapping[bytes, str]) -> dict[str, str]:
+    """The metadata with these names, which are those of texts; `names` has each as bytes and as
+    text."""
+    find: Callable[[Mapping[bytes, str]], dict[str, str]] | None = getattr(
+        context, "metadata_named", None
+    )
+    if find is not None:
+        return find(names)
+    known = names.values()
+    return {key: value for key, value in context.invocation_metadata() or () if key in known}
 
 
 def send_head(context: Any) -> None:

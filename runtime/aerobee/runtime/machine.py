@@ -15,6 +15,7 @@ from aerobee.runtime.errors import InvalidArgument
 BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
 CONNECTIONS_MIN: Final = 64
 """With fewer, a service is useless."""
+_STATM: Final = Path("/proc/self/statm")
 _UNLIMITED: Final = 1 << 20
 _V1_CONTROLLER: Final = "memory"
 
@@ -82,6 +83,16 @@ def usable_memory(root: Path = Path("/"), machine_bytes: int | None = None) -> U
         if limit_bytes is not None:
             found.append(UsableMemory(limit_bytes, f"/{file.relative_to(root)}"))
     return min(found, key=lambda one: one.bytes)
+
+
+def private_bytes() -> int:
+    """What this process holds in memory apart from files that it maps; where the system does not
+    tell, the most that it has ever held."""
+    try:
+        _, resident, shared, *_ = map(int, _STATM.read_text().split())
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
 def usable_cores(root: Path = Path("/"), machine_cores: int | None = None) -> float:

@@ -11,7 +11,7 @@ import pytest
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
 from aerobee.broker.sending.ingest import Receipt
 from aerobee.broker.sending.message_encoder import PlainBatch
-from aerobee.rocketmq_api.ports import QueueRecords
+from aerobee.rocketmq_api.ports import QueueRecords, Sent
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import NotWritable
 
@@ -70,6 +70,20 @@ async def test_each_call_of_a_turn_gets_its_own_answers() -> None:
     assert await asyncio.gather(*calls) == [[10], [11, -1, 13], [14]]
     assert scene.ingest.taken == [[b"a", b"b", b"refused", b"c", b"d"]]
     assert await scene.call(b"e") == [20]
+
+
+async def test_a_call_may_be_told_in_the_turn_in_which_its_messages_are_stored() -> None:
+    scene = Scene()
+    told: list[object] = []
+    scene.queues.send_then("t", [QueueRecords(0, [b"a"])], 3_000, told.append)
+    scene.queues.send_then("t", [QueueRecords(0, [b"b"])], 3_000, told.append)
+    assert told == []
+    await asyncio.sleep(0)
+    assert told == [[Sent(None, 10)], [Sent(None, 11)]]
+    scene.ingest.defect = RuntimeError("a defect")
+    scene.queues.send_then("t", [QueueRecords(0, [b"c"])], 3_000, told.append)
+    await asyncio.sleep(0)
+    assert told[2:] == [scene.ingest.defect]
 
 
 async def test_a_call_that_has_gone_before_the_turn_is_over_sends_nothing() -> None:

@@ -11,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.store.format.record import (
+    PROPERTIES_BYTES_MAX,
+    SYSFLAG_COMPRESSED,
     HostAddress,
     RecordIllegal,
     body_crc,
     encode_batch,
     encode_record,
 )
+from aerobee.store.format.record_encode import record_encoder
 
 HOST = HostAddress.parse("127.0.0.1:10911")
 
@@ -28,6 +31,24 @@ def test_a_record_is_what_the_reference_writes(
     message = data.draw(messages)
     assert encode_record(**message.arguments) == reference(message)
     assert encode_record(**message.arguments, version=2) == reference(message, version=2)
+
+
+@given(st.data())
+def test_an_encoder_for_many_writes_the_same(
+    messages: st.SearchStrategy[Any], data: st.DataObject
+) -> None:
+    given = data.draw(messages).arguments
+    shared = {name: given[name] for name in ("topic", "born_host", "store_host_ipv6")}
+    own = {name: given[name] for name in ("body", "properties", "born_timestamp_ms")}
+    flags = SYSFLAG_COMPRESSED if data.draw(st.booleans()) else 0
+    encode = record_encoder(**shared)
+    for _ in range(2):
+        encoded = encode(own["body"], own["properties"], own["born_timestamp_ms"], flags)
+        assert encoded == encode_record(**shared, **own, sys_flag=flags)
+    with pytest.raises(RecordIllegal, match="properties of"):
+        encode(b"", bytes(PROPERTIES_BYTES_MAX + 1), 0, 0)
+    with pytest.raises(RecordIllegal, match="does not fit"):
+        encode(b"", b"", 1 << 63, 0)
 
 
 @given(st.data())

@@ -58,6 +58,14 @@ def test_every_field_comes_back_from_anywhere_in_a_buffer(
         assert record.properties == expected
         assert record.property_value("DELAY") == expected.get("DELAY")
         assert (record.flag, record.sys_flag) == (message.flag, message.whole_sys_flag)
+        assert record.stamps() == (
+            record.queue_id,
+            record.queue_offset,
+            record.born_timestamp_ms,
+            record.packed_born_host,
+            record.store_timestamp_ms,
+            record.packed_store_host,
+        )
         assert record.transaction_type == message.sys_flag & 0xC
         assert record.born_timestamp_ms == message.born_timestamp
         assert (record.born_host, record.store_host) == (message.born_host, store_host)

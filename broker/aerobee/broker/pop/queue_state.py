@@ -502,13 +502,15 @@ class QueueState:
 
     def _hand_out(self, entry: Invisible) -> list[Delivery]:
         self.standing.apply(entry)
-        flights = self.standing.flights
+        flights, watch = self.standing.flights, self._waits.watch
+        if self._ready or self._aside:  # most messages are handed out for the first time
+            for offset in entry.offsets:
+                self._ready.discard(offset)
+                self._aside.discard(offset)
         found = []
         for offset in entry.offsets:
             flight = flights[offset]
-            self._ready.discard(offset)
-            self._aside.discard(offset)
-            self._waits.watch(offset, flight)
+            watch(offset, flight)
             found.append(Delivery(offset, flight.serial, flight.attempt, flight.visible_ms))
         return found
 

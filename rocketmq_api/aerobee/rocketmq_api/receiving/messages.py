@@ -41,7 +41,7 @@ class MessageWriter:
         `needs_plain_body`: the client cannot read gzip; see `Language.needs_plain_body`."""
         self._topic = topic
         self._needs_plain_body = needs_plain_body
-        self._hosts: dict[bytes, HostAddress] = {}
+        self._hosts: dict[bytes, str] = {}
         self._texts: dict[bytes, str] = {}
 
     def write(
@@ -72,22 +72,23 @@ class MessageWriter:
         system.body_digest.checksum = digest(body)
         system.body_encoding = encoding
         system.message_type = v2.NORMAL
-        set_timestamp(system.born_timestamp, record.born_timestamp_ms)
-        system.born_host = properties.get(_N.BORN_HOST) or self._host(record.packed_born_host).host
-        set_timestamp(system.store_timestamp, record.store_timestamp_ms)
-        system.store_host = self._text(record.packed_store_host)
-        system.queue_id = record.queue_id
-        system.queue_offset = record.queue_offset
+        queue_id, queue_offset, born_ms, born_host, store_ms, store_host = record.stamps()
+        set_timestamp(system.born_timestamp, born_ms)
+        system.born_host = properties.get(_N.BORN_HOST) or self._host(born_host)
+        set_timestamp(system.store_timestamp, store_ms)
+        system.store_host = self._text(store_host)
+        system.queue_id = queue_id
+        system.queue_offset = queue_offset
         system.delivery_attempt = attempt
         if receipt_handle:
             system.receipt_handle = receipt_handle
         if not _RARE.isdisjoint(properties):
             _set_rare(system, properties)
 
-    def _host(self, packed: bytes) -> HostAddress:
+    def _host(self, packed: bytes) -> str:
         host = self._hosts.get(packed)
         if host is None:
-            host = self._hosts[packed] = HostAddress.unpack(packed)
+            host = self._hosts[packed] = HostAddress.unpack(packed).host
         return host
 
     def _text(self, packed: bytes) -> str:

@@ -19,15 +19,10 @@ from aerobee.rocketmq_api.rules.reserved import is_plain_name
 from aerobee.rocketmq_api.sending.checks import check_message
 from aerobee.rocketmq_api.times import milliseconds
 from aerobee.runtime.errors import PropertiesTooLarge
-from aerobee.store.format.message_content import content_digest
+from aerobee.store.format.message_content import client_mark, content_digest
 from aerobee.store.format.properties import PropertyIllegal, PropertyName, encode_properties
-from aerobee.store.format.record import (
-    PROPERTIES_BYTES_MAX,
-    SYSFLAG_COMPRESSED,
-    HostAddress,
-    encode_record,
-)
-from aerobee.store.format.record_encode import body_crc
+from aerobee.store.format.record import PROPERTIES_BYTES_MAX, SYSFLAG_COMPRESSED
+from aerobee.store.format.record_encode import EncodeRecord, body_crc
 from aerobee.store.format.reserved_properties import MESSAGE_ID_LENGTH_MAX
 from apache.rocketmq.v2 import definition_pb2 as v2
 
@@ -64,13 +59,13 @@ class Circumstances(NamedTuple):
     """As in the store."""
     accepted: tuple[MessageType, ...]
     """What the topic accepts."""
-    peer: HostAddress
+    encode: EncodeRecord
+    """Of this topic, and for the sender's address."""
     now_ms: int
     """When it arrived; used as the born time of a message without one."""
-    store_host_ipv6: bool = False
     limits: SendLimits = SENDING
     client: str = ""
-    """`message_content.client_mark` of the sender, for messages that it may name later."""
+    """The key of the sender, for messages that it may name later."""
 
 
 def take_message(message: v2.Message, at: Circumstances) -> Taken:
@@ -170,15 +165,8 @@ def _plain_properties(
 def _record(
     body: bytes, properties: bytes, system: v2.SystemProperties, born_ms: int, at: Circumstances
 ) -> bytes:
-    return encode_record(
-        topic=at.topic.encode(),
-        body=body,
-        properties=properties,
-        born_timestamp_ms=born_ms,
-        born_host=at.peer,
-        sys_flag=SYSFLAG_COMPRESSED if system.body_encoding == v2.GZIP else 0,
-        store_host_ipv6=at.store_host_ipv6,
-    )
+    is_compressed = system.body_encoding == v2.GZIP
+    return at.encode(body, properties, born_ms, SYSFLAG_COMPRESSED if is_compressed else 0)
 
 
 def stored_properties(message: v2.Message, at: Circumstances) -> dict[str, str]:
@@ -212,7 +200,7 @@ def stored_properties(message: v2.Message, at: Circumstances) -> dict[str, str]:
     if at.client and (
         system.message_type == v2.TRANSACTION or system.HasField("delivery_timestamp")
     ):
-        properties[_N.CLIENT] = at.client
+        properties[_N.CLIENT] = client_mark(at.client)
     return properties
 
 

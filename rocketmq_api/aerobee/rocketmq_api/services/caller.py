@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 from aerobee.access.running import FORWARDED_USER_KEY, user_of_call
 from aerobee.rocketmq_api.clients.table import client_key
 from aerobee.rocketmq_api.codes import Refused
+from aerobee.rpc.served_method import metadata_named
 from aerobee.runtime.errors import DeadlineExceeded
 from apache.rocketmq.v2 import definition_pb2 as v2
 
@@ -24,6 +25,9 @@ TAKE_KEY: Final = "x-mq-take"
 """On a poll that another node passes on: take what is there, and do not wait."""
 
 _PASSED_ON: Final = (CLIENT_ID_KEY, LANGUAGE_KEY, VERSION_KEY, NAMESPACE_KEY)
+_READ: Final = {
+    key.encode(): key for key in (*_PASSED_ON, FORWARDED_KEY, TAKE_KEY, FORWARDED_USER_KEY)
+}
 _CLIENT_ID_LENGTH_MAX: Final = 1_024
 _UNLIMITED_MS: Final = 3_000
 """For calls without a deadline, which only streams have; other clients wait for 3 s."""
@@ -51,7 +55,7 @@ class Caller(NamedTuple):
     @classmethod
     def of(cls, context: Any) -> Self:
         """Raises Refused with CLIENT_ID_REQUIRED."""
-        metadata = dict(context.invocation_metadata() or ())
+        metadata = metadata_named(context, _READ)
         client_id = metadata.get(CLIENT_ID_KEY, "").strip()
         if not client_id or len(client_id) > _CLIENT_ID_LENGTH_MAX:
             raise Refused(
@@ -62,12 +66,12 @@ class Caller(NamedTuple):
         forwarded = metadata.get(FORWARDED_KEY, "")
         remaining_s = context.time_remaining()
         return cls(
-            client_id=client_id,
-            language=metadata.get(LANGUAGE_KEY, ""),
-            version=metadata.get(VERSION_KEY, ""),
-            namespace=metadata.get(NAMESPACE_KEY, ""),
-            peer=forwarded or context.peer(),
-            remaining_ms=_UNLIMITED_MS if remaining_s is None else int(remaining_s * 1_000),
+            client_id,
+            metadata.get(LANGUAGE_KEY, ""),
+            metadata.get(VERSION_KEY, ""),
+            metadata.get(NAMESPACE_KEY, ""),
+            forwarded or context.peer(),
+            _UNLIMITED_MS if remaining_s is None else int(remaining_s * 1_000),
             was_forwarded=bool(forwarded),
             is_take=bool(forwarded) and TAKE_KEY in metadata,
             user=user_of_call(metadata),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
 from functools import partial
 from typing import Final
 
@@ -37,8 +38,8 @@ from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.rpc.call_border import Reply
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, NoBrokerAvailable, NotMaster, Unreachable
-from aerobee.store.format.message_content import client_mark
 from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
+from aerobee.store.format.record_encode import record_encoder
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
@@ -103,15 +104,24 @@ class Sends:
         if parts.keys() != {here} or _are_half(messages):
             self._check(messages, caller)
             return partial(self._send, parts, request, route, caller)
-        storing, sent = self._stored(own, parts[here], messages, route, caller)
+        storing = self._storing(own, parts[here], messages, route, caller)
 
-        def answer(sent: asyncio.Future[list[Sent]]) -> None:
+        def answer(sent: list[Sent] | Exception) -> None:
+            if isinstance(sent, Exception):
+                reply.refuse(sent)
+                return
             try:
-                reply.answer(_answer(storing.entries(sent.result())))
+                reply.answer(storing.answer(sent))
             except Exception as error:
                 reply.refuse(error)
 
-        sent.add_done_callback(answer)
+        # Log lines of the answer name this call, too.
+        context = copy_context()
+
+        def told(sent: list[Sent] | Exception) -> None:
+            context.run(answer, sent)
+
+        own.send_then(route.topic, storing.parts, caller.answer_in_ms, told)
         return None
 
     async def _send_later(
@@ -199,7 +209,8 @@ class Sends:
             try:
                 own = self._masters.here(name)
                 if own is not None:
-                    storing, sent = self._stored(own, part, request.messages, route, caller)
+                    storing = self._storing(own, part, request.messages, route, caller)
+                    sent = own.send(route.topic, storing.parts, caller.answer_in_ms)
                     return storing.entries(await sent)
                 return await self._forward(name, part, request, route, caller)
             except (NotMaster, NoBrokerAvailable, Unreachable):
@@ -210,24 +221,26 @@ class Sends:
             await asyncio.sleep(_AGAIN_S)
             route = await self._masters.route(route.topic)
 
-    def _stored(
+    def _storing(
         self,
         own: OwnQueues,
         part: list[Place],
         messages: Sequence[v2.Message],
         route: TopicRoute,
         caller: Caller,
-    ) -> tuple[_Storing, asyncio.Future[list[Sent]]]:
-        """The messages being stored here. Raises AerobeeError for a message that may not be
-        sent."""
+    ) -> _Storing:
+        """The messages to store here. Raises AerobeeError for a message that may not be sent."""
         at = Circumstances(
             topic=route.topic,
             accepted=accepted_types(route.attributes),
-            peer=own.host_of(caller.peer),
+            encode=record_encoder(
+                topic=route.topic.encode(),
+                born_host=own.host_of(caller.peer),
+                store_host_ipv6=own.store_host_ipv6,
+            ),
             now_ms=self._clock.now_ms(),
-            store_host_ipv6=own.store_host_ipv6,
             limits=self._limits,
-            client=client_mark(caller.client),
+            client=caller.client,
         )
         storing = _Storing(route.topic, own.broker_name)
         try:
@@ -235,7 +248,7 @@ class Sends:
                 storing.add(take_message(messages[index], at), queue_id)
         except Refused as error:
             raise _readable(error, caller) from None
-        return storing, own.send(route.topic, storing.parts, caller.answer_in_ms)
+        return storing
 
     async def _forward(
         self,
@@ -305,6 +318,23 @@ class _Storing:
         self.parts[number].records.append(taken.record)
         self._indexes[number].append(len(self._taken))
         self._taken.append((taken.message_id, taken.content))
+
+    def answer(self, sent: list[Sent]) -> _Answer:
+        """As `entries`, for a request whose messages are all here."""
+        if len(sent) > 1 or sent[0].error is not None or sent[0].unsafe or sent[0].deliver_ms:
+            return _answer(self.entries(sent))
+        # Usually all messages are safe in one queue: each field is set once, in place.
+        ((_, queue_offset, _, _, transaction_id),) = sent
+        answer = _Answer()
+        answer.status.CopyFrom(OK)
+        add = answer.entries.add
+        for offset, (message_id, _) in enumerate(self._taken, queue_offset):
+            entry = add()
+            entry.status.CopyFrom(OK)
+            entry.message_id = message_id
+            entry.transaction_id = transaction_id or message_id
+            entry.offset = offset
+        return answer
 
     def entries(self, sent: list[Sent]) -> _Entries:
         """In the order of the messages. Raises AerobeeError if none was stored."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Final
 
 from aerobee.access.meter import hold_subscriptions
@@ -62,7 +62,7 @@ class Telemetry:
         self._expressions = expressions
         self._sending = sending
         self._polling = polling
-        self._readers: set[asyncio.Task[None]] = set()
+        self._streams: set[TelemetryStream] = set()
         self._is_ending = False
 
     async def serve(self, commands: Commands, context: Any) -> None:
@@ -71,26 +71,36 @@ class Telemetry:
         send_head(context)
         caller = Caller.of(context)
         producers = self._questions.table_of(caller)
-        async with asyncio.TaskGroup() as tasks:
-            stream = TelemetryStream(context, tasks)
-            reader = tasks.create_task(
-                self._read(commands, caller, stream), name=f"telemetry:{caller.client_id}"
-            )
-            self._readers.add(reader)
-            try:
-                await asyncio.wait((reader,))
-            finally:
-                self._readers.discard(reader)
-                stream.end()
-                producers.stream_ended(caller.client, stream)
-                by_client = not self._is_ending and _ended_by_client(reader)
-                self._clients.stream_ended(caller.client, stream, by_client=by_client)
+        # Not a group of tasks: a stream would take twice the memory, and one that is cancelled
+        # would leave its group, with all that it refers to, to the garbage collector.
+        scope = asyncio.timeout(None)
+        stream = TelemetryStream(context, scope)
+        by_client = True
+        try:
+            async with scope:
+                self._streams.add(stream)
+                try:
+                    await self._read(commands, caller, stream)
+                except Exception as error:
+                    # A client that is refused continues without a stream.
+                    by_client = isinstance(error, RpcError) and error.status is Status.CANCELLED
+                    raise
+                finally:
+                    self._streams.discard(stream)
+                    stream.end()
+                    producers.stream_ended(caller.client, stream)
+                    by_client = by_client and not (self._is_ending or stream.is_stopped)
+                    self._clients.stream_ended(caller.client, stream, by_client=by_client)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            stream.raise_failure()
 
     def end(self) -> None:
         """End all streams; their clients open new ones, elsewhere if this node does not answer."""
         self._is_ending = True
-        for reader in self._readers:
-            reader.cancel()
+        for stream in self._streams:
+            stream.stop()
 
     async def _read(self, commands: Commands, caller: Caller, stream: TelemetryStream) -> None:
         if not caller.was_forwarded:  # a node is not a client
@@ -146,32 +156,42 @@ def _named(settings: v2.Settings, namespace: str) -> dict[str, v2.Resource]:
     return found
 
 
-def _ended_by_client(reader: asyncio.Task[None]) -> bool:
-    """A client that is refused, or does not read, continues without a stream."""
-    if not reader.done():
-        return True  # the call was cancelled
-    if reader.cancelled():
-        return False
-    error = reader.exception()
-    return error is None or (isinstance(error, RpcError) and error.status is Status.CANCELLED)
-
-
 class TelemetryStream:
     """Writes one command at a time. Thousands wait: what few have takes memory only in those."""
 
-    __slots__ = ("_again", "_context", "_is_ended", "_offered", "_offered_bytes", "_tasks", "_turn",
-                 "may_send")  # fmt: skip
+    __slots__ = ("_again", "_context", "_failure", "_is_ended", "_offered", "_offered_bytes",
+                 "_scope", "_turn", "is_stopped", "may_send")  # fmt: skip
 
-    def __init__(self, context: Any, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, context: Any, scope: asyncio.Timeout) -> None:
+        """`scope`: what its call does."""
         self._context = context
-        self._tasks = tasks
+        self._scope = scope
         self._turn = Turns()
         self._again: asyncio.Task[None] | None = None
         self._offered: set[asyncio.Task[None]] | tuple[()] = ()
         self._offered_bytes = 0
+        self._failure: BaseException | None = None
         self._is_ended = False
+        self.is_stopped = False
+        """By this node, for whatever reason; not by its client."""
         self.may_send = sends_now()
         """See `CommandStream`."""
+
+    def stop(self, failure: BaseException | None = None) -> None:
+        """End the call, with this failure if there is one."""
+        if not (self._is_ended or self.is_stopped):
+            self.is_stopped = True
+            self._failure = failure
+            self._scope.reschedule(0)
+
+    def raise_failure(self) -> None:
+        """Why it was stopped, if that was a failure."""
+        failure, self._failure = self._failure, None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # with its traceback it would refer to itself
 
     async def write(self, command: service_pb2.TelemetryCommand) -> None:
         try:
@@ -185,9 +205,7 @@ class TelemetryStream:
     def write_again(self, command: service_pb2.TelemetryCommand, delay_s: float) -> None:
         """Once, after a while, for the client's first settings."""
         if self._again is None:
-            self._again = self._tasks.create_task(
-                self._write_later(command, delay_s), name="settings-again"
-            )
+            self._again = self._begin(self._write_later(command, delay_s), "settings-again")
 
     async def _write_later(self, command: service_pb2.TelemetryCommand, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
@@ -199,14 +217,9 @@ class TelemetryStream:
         is_full = len(self._offered) >= OFFERED_MAX or (
             self._offered and self._offered_bytes + size > _OFFERED_BYTES_MAX
         )
-        if self._is_ended or is_full:
+        if self._is_ended or self.is_stopped or is_full:
             return False
-        writing = self._write_offered(command, size)
-        try:
-            task = self._tasks.create_task(writing, name="question")
-        except RuntimeError:
-            writing.close()  # the stream is just ending
-            return False
+        task = self._begin(self._write_offered(command, size), "question")
         self._offered_bytes += size
         offered = self._offered = self._offered or set()
         offered.add(task)
@@ -216,6 +229,15 @@ class TelemetryStream:
     async def _write_offered(self, command: service_pb2.TelemetryCommand, size: int) -> None:
         await self.write(command)
         self._offered_bytes -= size
+
+    def _begin(self, writing: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(writing, name=name)
+        task.add_done_callback(self._written)
+        return task
+
+    def _written(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self.stop(failure)
 
     def end(self) -> None:
         self._is_ended = True

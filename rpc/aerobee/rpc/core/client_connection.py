@@ -234,5 +234,6 @@ class ClientConnection(Connection["ClientCall"]):
         if not self.settled.done():
             self.settled.set_exception(ConnectionError(reason))
             self.settled.exception()  # the caller that waited may have given up
+        self.watch.end()
         self._leave()
         self.owner.on_gone(self)

@@ -45,6 +45,7 @@ class Connection(Ending[S]):
     __slots__ = (
         "_answered_before",
         "_begun_before",
+        "_extensions",
         "_heard",
         "_receive_window",
         "_resets",
@@ -52,7 +53,6 @@ class Connection(Ending[S]):
         "_unreturned",
         "_worked_until_s",
         "control",
-        "extensions",
         "has_heard",
         "now",
         "peer_streams_max",
@@ -94,7 +94,7 @@ class Connection(Ending[S]):
         self._resets = Budget(limits.reset_burst, limits.reset_per_s, now())
         self._answered_before = self._begun_before = 0
         self.received_bytes = 0
-        self.extensions = WindowExtensions(limits.extension_bytes_max, self._send_window_update)
+        self._extensions: WindowExtensions | None = None
         self._receive_window = frames.WINDOW_DEFAULT
         self._unreturned = 0
 
@@ -149,6 +149,7 @@ class Connection(Ending[S]):
         self._end_streams(reason)
         self._memory.add(-self._transport_bytes)
         self._transport_bytes = 0
+        self._extensions = None
         self._out.clear()
         self.rest = b""
         self.transport = None
@@ -176,6 +177,15 @@ class Connection(Ending[S]):
 
     def _send_window_update(self, stream_id: int, increment: int) -> None:
         self.write(frames.window_update(stream_id, increment))
+
+    @property
+    def extensions(self) -> WindowExtensions:
+        """Made with the first large message, which most connections never have."""
+        if self._extensions is None:
+            self._extensions = WindowExtensions(
+                self.limits.extension_bytes_max, self._send_window_update
+            )
+        return self._extensions
 
     # -------------------------------------------------------------------------------- streams
 

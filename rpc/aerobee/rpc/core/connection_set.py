@@ -14,6 +14,7 @@ from aerobee.rpc.core.frames import ErrorCode
 from aerobee.rpc.core.limits import Limit
 
 _TICK_S: Final = 1.0
+_TICKED_PER_TURN: Final = 128
 
 
 class MemoryLimit:
@@ -144,12 +145,23 @@ class ConnectionSet(Generic[C]):
 
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(_TICK_S, self._tick)
-        self.tick(self._now())
+        self._tick_some(list(self._open))
+
+    def _tick_some(self, connections: list[C]) -> None:
+        """A few in each turn: ten thousand at once would delay all calls."""
+        self._tick_each(connections[-_TICKED_PER_TURN:], self._now())
+        del connections[-_TICKED_PER_TURN:]
+        if connections:
+            self._loop.call_soon(self._tick_some, connections)
 
     def tick(self, now_s: float) -> None:
         """End what takes too long on all of them; called once a second."""
-        for connection in self:
-            connection.watch.tick(now_s)
+        self._tick_each(list(self._open), now_s)
+
+    def _tick_each(self, connections: list[C], now_s: float) -> None:
+        for connection in connections:
+            if connection in self._open:
+                connection.watch.tick(now_s)
 
     def _end_heaviest(self) -> None:
         heaviest = max(self._open, key=lambda one: one.held_bytes, default=None)

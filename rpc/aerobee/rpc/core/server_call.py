@@ -7,7 +7,7 @@ task or timer of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,7 @@ from aerobee.rpc.core.answering import AnsweringStream
 from aerobee.rpc.core.frames import ErrorCode
 from aerobee.rpc.core.inbox import PREFIX_BYTES, Inbox
 from aerobee.rpc.core.limits import Limit
-from aerobee.rpc.core.metadata import metadata_of
+from aerobee.rpc.core.metadata import metadata_of, named_metadata
 from aerobee.rpc.core.method import Method, Style
 from aerobee.rpc.core.request_head import BAD_TIMEOUT, NOT_GRPC, RequestHead
 from aerobee.rpc.core.status import Metadata, RpcError, Status
@@ -102,6 +102,10 @@ class ServerCall(AnsweringStream):
             RpcError: INTERNAL, a binary value cannot be read.
         """
         return metadata_of(self.head.fields)
+
+    def metadata_named(self, names: Mapping[bytes, str]) -> dict[str, str]:
+        """Of the metadata, the texts with these names. Raises as `metadata`."""
+        return named_metadata(self.head.fields, names)
 
     @property
     def is_over(self) -> bool:

@@ -233,6 +233,7 @@ class ServerConnection(Connection[ServerCall]):
         self.server.on_parted(self)
 
     def on_closed(self, reason: str) -> None:
+        self.watch.end()
         for parked in (self._parked, self._parked_streams):
             while parked:
                 self.hold_received(-_parked_bytes(parked.popleft()[1]))

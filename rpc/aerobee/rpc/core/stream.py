@@ -293,7 +293,8 @@ class Stream(ABC):
             connection.hold_queued(-outbox.size)
             outbox.wake()
         if (inbox := self.inbox) is not None:
-            connection.extensions.end(inbox)
+            if inbox.extension:
+                connection.extensions.end(inbox)
             connection.hold_received(-inbox.size - inbox.overhead)
             inbox.size = inbox.overhead = 0
             inbox.wake()

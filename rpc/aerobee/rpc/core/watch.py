@@ -38,8 +38,13 @@ class Watch:
         self._pinged_s: float | None = None
         self._stall: tuple[int, float] | None = None
 
+    def end(self) -> None:
+        """The connection is gone. Both referred to each other, which only the garbage collector
+        would have found."""
+        del self._connection
+
     def tick(self, now_s: float) -> None:
-        """End what takes too long."""
+        """End what takes too long; not after `end`."""
         connection, limits = self._connection, self._limits
         if connection.transport is None:
             return

@@ -35,10 +35,14 @@ class RpcLatencies:
 
     def __init__(self) -> None:
         self._histograms: dict[tuple[str, str], Histogram] = {}
+        self._request_codes = dict(_REQUEST_CODES)
 
     def answered(self, method: str, outcome: str, elapsed_s: float) -> None:
         """A call of a method was answered."""
-        self.observe(_REQUEST_CODES.get(method) or snake_case(method), outcome, elapsed_s)
+        code = self._request_codes.get(method)
+        if code is None:
+            code = self._request_codes[method] = snake_case(method)
+        self.observe(code, outcome, elapsed_s)
 
     def observe(self, request_code: str, outcome: str, elapsed_s: float) -> None:
         name = request_code, outcome

@@ -8,7 +8,7 @@ properties.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Final
 
@@ -98,6 +98,50 @@ def encode_record(
         raise RecordIllegal(f"a number does not fit into its field: {error}") from None
     length = len(properties).to_bytes(2, "big")
     return b"".join((packed, body, middle, length, properties))
+
+
+EncodeRecord = Callable[[bytes, bytes, int, int], bytes]
+"""Of a body, properties, the born time in Unix ms, and system flags without those of hosts."""
+
+
+def record_encoder(
+    *, topic: bytes, born_host: HostAddress, store_host_ipv6: bool = False
+) -> EncodeRecord:
+    """`encode_record` for many messages of one sender to one topic: what they share is made once.
+    The encoder raises RecordIllegal if a field does not fit."""
+    magic, middle = magic_and_topic(topic, None)
+    head = _HEADS[born_host.is_ipv6, store_host_ipv6]
+    pack, host = head.pack, born_host.pack()
+    host_bits = _with_host_bits(0, born_host, store_host_ipv6)
+    shared = head.size + len(middle) + 2
+
+    def encode(body: bytes, properties: bytes, born_timestamp_ms: int, sys_flag: int) -> bytes:
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            raise properties_too_large(len(properties))
+        body_size, properties_size = len(body), len(properties)
+        try:
+            packed = pack(
+                shared + body_size + properties_size,
+                magic,
+                crc32(body) & CRC_MASK,
+                0,
+                0,
+                0,
+                0,
+                sys_flag | host_bits,
+                born_timestamp_ms,
+                host,
+                0,
+                b"",
+                0,
+                0,
+                body_size,
+            )
+        except struct.error as error:
+            raise RecordIllegal(f"a number does not fit into its field: {error}") from None
+        return b"".join((packed, body, middle, properties_size.to_bytes(2, "big"), properties))
+
+    return encode
 
 
 def encode_batch(

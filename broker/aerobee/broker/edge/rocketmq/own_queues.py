@@ -31,7 +31,9 @@ class _Sending(NamedTuple):
 
     batches: list[PlainBatch]
     deadline_s: float
-    sent: asyncio.Future[list[Sent]]
+    told: Callable[[list[Sent] | Exception], None]
+    has_gone: Callable[[], bool]
+    """Whether the caller has left: before its messages are accepted, it has sent nothing."""
 
 
 class OwnQueues:
@@ -83,9 +85,39 @@ class OwnQueues:
         self, topic: str, parts: Sequence[QueueRecords], timeout_ms: int
     ) -> asyncio.Future[list[Sent]]:
         """See the port."""
-        loop = asyncio.get_running_loop()
+        sent: asyncio.Future[list[Sent]] = asyncio.get_running_loop().create_future()
+
+        def told(result: list[Sent] | Exception) -> None:
+            if sent.done():
+                return
+            if isinstance(result, Exception):
+                sent.set_exception(result)
+            else:
+                sent.set_result(result)
+
+        self._send(topic, parts, timeout_ms, told, sent.done)
+        return sent
+
+    def send_then(
+        self,
+        topic: str,
+        parts: Sequence[QueueRecords],
+        timeout_ms: int,
+        told: Callable[[list[Sent] | Exception], None],
+    ) -> None:
+        """See the port."""
+        self._send(topic, parts, timeout_ms, told, _stays)
+
+    def _send(
+        self,
+        topic: str,
+        parts: Sequence[QueueRecords],
+        timeout_ms: int,
+        told: Callable[[list[Sent] | Exception], None],
+        has_gone: Callable[[], bool],
+    ) -> None:
         if not self._waiting:
-            loop.call_soon(self._accept_all)
+            asyncio.get_running_loop().call_soon(self._accept_all)
         batches = [
             PlainBatch(
                 topic,
@@ -97,41 +129,40 @@ class OwnQueues:
             )
             for queue_id, records, is_half in parts
         ]
-        sent: asyncio.Future[list[Sent]] = loop.create_future()
         deadline_s = self._clock.monotonic_s() + timeout_ms / 1_000
-        self._waiting.append(_Sending(batches, deadline_s, sent))
-        return sent
+        self._waiting.append(_Sending(batches, deadline_s, told, has_gone))
 
     def _accept_all(self) -> None:
         waiting, self._waiting = self._waiting, []
-        # A caller that left meanwhile has sent nothing.
-        waiting = [each for each in waiting if not each.sent.done()]
+        waiting = [each for each in waiting if not each.has_gone()]
         try:
             receipts = iter(self._ingest.accept([one for each in waiting for one in each.batches]))
         except Exception as error:
             for each in waiting:
-                each.sent.set_exception(error)
+                each.told(error)
             return
         for each in waiting:
             self._await_safe(each, list(islice(receipts, len(each.batches))))
 
     def _await_safe(self, sending: _Sending, receipts: list[Receipt]) -> None:
-        wait_end = max(receipt.wait_end for receipt in receipts)
+        wait_end = max([receipt.wait_end for receipt in receipts])
         if not wait_end:
-            sending.sent.set_result([_sent(receipt) for receipt in receipts])
+            sending.told([_sent(receipt) for receipt in receipts])
             return
         acknowledged = self._durability.acknowledged
 
         def told(in_time: bool) -> None:
-            if sending.sent.done():
-                return
             if not in_time:
                 for receipt in receipts:
                     if receipt.wait_end > acknowledged.end:
                         receipt.late = self._durability.why_late(receipt.wait_end)
-            sending.sent.set_result([_sent(receipt) for receipt in receipts])
+            sending.told([_sent(receipt) for receipt in receipts])
 
         acknowledged.add(wait_end, sending.deadline_s, told)
+
+
+def _stays() -> bool:
+    return False
 
 
 def _sent(receipt: Receipt) -> Sent:

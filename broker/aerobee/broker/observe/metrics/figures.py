@@ -29,6 +29,7 @@ from aerobee.domain.topic_attributes import MESSAGE_TYPE
 from aerobee.rpc.memory_budget import MemoryBudget
 from aerobee.rpc.peer_limits import PeerLimits
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.collector_pauses import CollectorPauses
 from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.loop_delay import LoopDelay
 from aerobee.runtime.metrics.families import AnyFamily, Gathered, one_gauge
@@ -60,6 +61,7 @@ class Parts(Protocol):
     memory: MemoryBudget
     access: NodeAccess
     loop_delay: LoopDelay
+    collector: CollectorPauses
     times: StoreTimes
     lag: LagReading
     pull_sessions: Callable[[], list[PullSession]]
@@ -137,6 +139,7 @@ class BrokerFigures:
                 pull_streams=len(parts.pull_sessions()),
                 groups_expired=parts.progress.expiry.expired,
             ),
+            parts.collector.family(),
             *rocketmq.connection_families(
                 parts.counters.send_streams,
                 parts.progress.coordinator.members.all_members(),
