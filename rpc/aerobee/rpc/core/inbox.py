@@ -155,8 +155,14 @@ class Inbox:
                 self.partial.append(data[start + PREFIX_BYTES : end])
                 self.missing = after - end
                 return
-            message = data[start + PREFIX_BYTES : after]
-            self._add(Packed(message) if data[start] else message)
+            flag = data[start]
+            if self.gives_views and length >= _PLACED_BYTES_MIN and not flag:
+                place = Place(length)
+                place.put(memoryview(data)[start + PREFIX_BYTES : after])
+                self._add(place)
+            else:
+                message = data[start + PREFIX_BYTES : after]
+                self._add(Packed(message) if flag else message)
             start = after
         if start < end:
             self._flag = None
