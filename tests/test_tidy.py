@@ -212,10 +212,23 @@ LOOP_FREE = (
     "rocketmq_api/clients/",
     "rocketmq_api/receiving/",
     "rocketmq_api/routes/",
+    "rocketmq_api/rules/",
     "rocketmq_api/sending/",
     "store/repair/",
     "consumer_client/strategies.py",
 )
+
+# What all protocols of RocketMQ share, and all that it knows of ours: it knows none of them.
+RULES_KNOW = (
+    "aerobee.domain.",
+    "aerobee.rocketmq_api.rules.",
+    "aerobee.runtime.errors.",
+    "aerobee.store.format.",
+)
+SHARED_BY_PROTOCOLS: dict[str, tuple[str, ...]] = {
+    "rocketmq_api/rules/": RULES_KNOW,
+    "rocketmq_api/ports.py": (*RULES_KNOW, "aerobee.cluster_view.route."),
+}
 
 # Tests that still reach into privates of the product, and how often: these numbers only fall. What
 # a feature holds it says in a statistic, a `repr`, a metric or a listing; a fake is passed in.
@@ -350,6 +363,39 @@ def test_special_modules_stay_behind_their_fences(parsed: list[Source]) -> None:
             is_loop = first in {"asyncio", "threading"} and source.name.startswith(LOOP_FREE)
             if is_outside or is_loop:
                 wrong.append(f"{source.name} must not import {module}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("place", SHARED_BY_PROTOCOLS)
+def test_what_protocols_of_rocketmq_share_knows_none_of_them(
+    parsed: list[Source], place: str
+) -> None:
+    shared = [source for source in parsed if source.name.startswith(place)]
+    assert shared
+    wrong = [
+        f"{source.name} must not import {module}"
+        for source in shared
+        for module in source.imports
+        if module.split(".")[0] in {"aerobee", "apache", "google", "grpc"}
+        and not f"{module}.".startswith(SHARED_BY_PROTOCOLS[place])
+    ]
+    assert wrong == []
+
+
+def test_no_refusal_by_the_rules_is_missed_for_want_of_a_code() -> None:
+    """`codes.Refused` is only a part of what is refused."""
+    folder = ROOT / "rocketmq_api" / "aerobee" / "rocketmq_api"
+    wrong = [
+        path.name
+        for path, tree in source_trees(sorted(folder.rglob("*.py")))
+        if any(
+            isinstance(node, ast.ImportFrom)
+            and node.module == "aerobee.rocketmq_api.codes"
+            and any(alias.name == "Refused" for alias in node.names)
+            for node in ast.walk(tree)
+        )
+        and re.search(r"(except|suppress\() ?\(?Refused\b", path.read_text())
+    ]
     assert wrong == []
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from aerobee.broker.config import GroupsConfig
-from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
 from aerobee.rocketmq_api.request_limits import (
     ENTRIES_PER_REQUEST_MAX,
     KEPT_NAMES_MAX,
     MESSAGES_PER_REQUEST_MAX,
     messaging_request_limits,
 )
+from aerobee.rocketmq_api.rules.handles import ReceiptHandle
 from aerobee.rocketmq_api.times import duration
 from aerobee.runtime.errors import InvalidArgument
 from apache.rocketmq.v2 import definition_pb2 as v2

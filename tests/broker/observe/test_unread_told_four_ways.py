@@ -63,8 +63,7 @@ async def said(broker: RunningBroker) -> Said:
     lag = LagReading(wiring.unread, StoreTimes(wiring.store, wiring.reads))
     metrics = await lag.read(wiring.clock.now_ms, slices)
     remaining = await wiring.remaining.read()
-    folder = wiring.folder
-    readers = UnreadReaders(folder.topics, folder.offsets, wiring.coordinator.members, wiring.store)
+    readers = UnreadReaders(wiring.readers)
     kept = {
         (group, each.topic, each.queue_id): offset
         async for some in readers.collect()

@@ -34,9 +34,8 @@ from aerobee.broker.retries.topics import make_retry_topic
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.log import log_event
-from aerobee.runtime.worker import Worker
+from aerobee.runtime.worker import Worker, warns
 from aerobee.store.engine.errors import EntryMismatch
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.queues.queue_set import QueueName
@@ -103,7 +102,7 @@ class Revivals(Duty):
         self._term: TermKeeper[MasterTerm] = TermKeeper()
         self._worker = Worker(
             self._round,
-            _tell_trouble,
+            warns(log, "messages that Apache's broker handed out wait"),
             retry_s=RETRY_S,
             retries_when_woken=True,
             # A new master needs a moment to learn the groups' offsets: one failure is harmless.
@@ -273,15 +272,6 @@ class Revivals(Duty):
 
 def _is_revive(topic: str) -> bool:
     return topic.startswith(REVIVE_TOPIC_PREFIX)
-
-
-def _tell_trouble(error: AerobeeError) -> None:
-    log_event(
-        log,
-        "messages that Apache's broker handed out wait",
-        level=logging.WARNING,
-        reason=error,
-    )
 
 
 def _tell(event: str, topic: str, offset: int, reason: str) -> None:

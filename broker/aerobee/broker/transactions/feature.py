@@ -48,7 +48,7 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, MessageNotFound, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.families import AnyFamily
-from aerobee.runtime.worker import Worker
+from aerobee.runtime.worker import Worker, warns
 from aerobee.store.engine.config import StoreConfig
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.tables.config_tables import TopicTable
@@ -103,7 +103,7 @@ class Transactions(Feature):
         self._begun_end = 0
         self._worker = Worker(
             self._do_what_is_due,
-            _tell,
+            warns(log, "transactions wait"),
             retry_s=RETRY_S,
             retries_when_woken=True,
             matters=lambda: self._term.stretch is not None,
@@ -310,10 +310,6 @@ class Transactions(Feature):
 
     async def _record(self, topic: str, queue_id: int, offset: int) -> bytes | None:
         return await self._parts.queues.record(topic, queue_id, offset)
-
-
-def _tell(error: AerobeeError) -> None:
-    log_event(log, "transactions wait", level=logging.WARNING, reason=error)
 
 
 def _rules(config: BrokerConfig) -> CheckRules:

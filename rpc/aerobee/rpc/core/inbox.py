@@ -14,8 +14,8 @@ import zlib
 from collections import deque
 from typing import Final
 
-from aerobee.rpc.core.place import Place
 from aerobee.rpc.core.status import RpcError, Status
+from aerobee.runtime.place import Place
 
 PREFIX_BYTES: Final = 5
 _GZIP_WINDOW: Final = 31

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aerobee.rpc.core import frames
 from aerobee.rpc.core.frames import ErrorCode, pack_data_header
 from aerobee.rpc.core.inbox import PREFIX_BYTES, Inbox, Packed
-from aerobee.rpc.core.place import Place
+from aerobee.runtime.place import Place
 
 if TYPE_CHECKING:
     from aerobee.rpc.core.connection import Connection

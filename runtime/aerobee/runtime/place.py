@@ -1,7 +1,7 @@
-"""The memory of one long message, which is filled as the message arrives.
+"""Memory of a known size that is filled from a socket or a file and then given away as bytes.
 
-A connection that can reads from its socket straight into it: a batch is then copied once, by the
-kernel, into the memory that is checked and appended.
+Python's own ways to fill memory end in a copy: what is read into a bytearray is no `bytes`. So a
+batch would be copied once more on its way from the kernel to whoever checks, sends or decodes it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,6 @@ class Place:
         return self.view[self.filled : self.filled + size]
 
     def message(self) -> bytes:
-        """All of it. Without a copy unless somebody still has a `room`; `view` is gone."""
+        """All of it, and `view` is gone. It is not copied unless somebody still has a `room`."""
         self.view.release()
         return self._memory.getvalue()
