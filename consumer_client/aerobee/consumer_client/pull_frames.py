@@ -14,7 +14,6 @@ _LONG_BYTES_MIN: Final = 16 << 10
 _HANDLE: Final = 0x08
 _RESULT: Final = 0x12
 _RECORDS: Final = 0x32
-_result_of: Final = broker_pb2.PullResult.FromString
 
 
 class Pulled(NamedTuple):
@@ -62,7 +61,7 @@ def _read_long(data: bytes) -> Pulled | None:
                 if at + size != end:
                     return None  # something follows
                 try:
-                    result = _result_of(data[begin:field])
+                    result = broker_pb2.PullResult.FromString(data[begin:field])
                 except DecodeError:
                     return None
                 return Pulled(handle, result, data[at:])

@@ -17,8 +17,9 @@ class Place:
     def __init__(self, size: int) -> None:
         # The one object of Python that gives its memory away as bytes without copying it.
         self._memory = memory = BytesIO()
-        memory.seek(size - 1)
-        memory.write(b"\0")
+        if size:
+            memory.seek(size - 1)
+            memory.write(b"\0")
         self.view = memory.getbuffer()
         self.size = size
         self.filled = 0
