@@ -135,7 +135,11 @@ class Fuzz(ABC):
         while position < len(received) and not transport.is_closed:
             size = chance.randrange(1, piece + 1)
             part = received[position : position + size]
-            position += self.call(partial(into_buffer, connection), part) or len(part)
+            if piece == 1:  # quicker, and nearly the same
+                self.call(connection.data_received, part)
+                position += 1
+            else:
+                position += self.call(partial(into_buffer, connection), part) or size
             if chance.random() < 0.3:
                 await asyncio.sleep(0)
             if chance.random() < 0.2:

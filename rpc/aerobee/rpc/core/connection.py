@@ -39,7 +39,7 @@ _KEEPALIVE_PING: Final = b"alive?  "
 _PLACED_BYTES_MIN: Final = 4_096
 """Less of a message is read together with what follows it."""
 _BULK_BYTES: Final = 16 << 10
-"""After a long frame, so much is read to see what comes: of another one, little is copied."""
+"""How much is read after a long frame to see what comes: of another one, little is copied."""
 
 
 class Connection(Ending[S]):
@@ -50,7 +50,6 @@ class Connection(Ending[S]):
         "_answered_before",
         "_begun_before",
         "_heard",
-        "_is_bulk",
         "_is_placing",
         "_receive_window",
         "_reserved_bytes",
@@ -107,8 +106,6 @@ class Connection(Ending[S]):
         self._reserved_bytes = 0
         self._is_placing = False
         """The transport reads into a message's place."""
-        self._is_bulk = False
-        """The last input ended inside or with a long frame."""
 
     # ------------------------------------------------------------------- what a role decides
 
@@ -252,16 +249,19 @@ class Connection(Ending[S]):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the transport puts what it reads next: in the place of the message that is
         arriving, or in memory shared by all connections, so that an idle one has none."""
-        if self._left_bytes and not self.rest:
+        left = self._left_bytes
+        if left >= _PLACED_BYTES_MIN and not self.rest:
             stream = self.streams.get(self._left_stream)
             inbox = None if stream is None else stream.inbox
             if inbox is not None and inbox.place is not None:
-                size = min(self._left_bytes, inbox.missing)
+                size = min(left, inbox.missing)
                 if size >= _PLACED_BYTES_MIN:
                     self._is_placing = True
                     return inbox.place.room(size)
         scratch = self._memory.scratch
-        return scratch[:_BULK_BYTES] if self._is_bulk and not self._left_bytes else scratch
+        if self.ends_long and left < _PLACED_BYTES_MIN:
+            return scratch[: left + _BULK_BYTES]
+        return scratch
 
     def buffer_updated(self, size: int) -> None:
         if self._is_placing:
@@ -269,7 +269,6 @@ class Connection(Ending[S]):
             self._receive(b"", size)
         else:
             self._receive(bytes(self._memory.scratch[:size]), 0)
-            self._is_bulk = self._left_bytes > 0
 
     def data_received(self, data: bytes) -> None:
         """The same for a transport that has no use for buffers."""

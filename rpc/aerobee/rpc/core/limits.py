@@ -94,7 +94,7 @@ class ConnectionLimits:
     stream_window_bytes: int = 256 << 10
     """What a peer may send on one stream before it is read. Larger messages get more, one after
     another, from `extension_bytes_max`."""
-    streaming_window_bytes: int = 2 << 20
+    streaming_window_bytes: int = 1 << 20
     """The same for a call with streamed requests."""
     connection_window_bytes: int = 8 << 20
     extension_bytes_max: int = 32 << 20

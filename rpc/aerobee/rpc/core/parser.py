@@ -54,6 +54,7 @@ class FrameParser(ABC):
         "_left_flags",
         "_left_padding",
         "_left_stream",
+        "ends_long",
         "expects_preface",
         "is_closing",
         "is_settled",
@@ -76,6 +77,8 @@ class FrameParser(ABC):
         self.must_yield = False
         """Stop after this frame, and continue in the loop's next turn."""
         self.rest = b""
+        self.ends_long = False
+        """The last input ended inside or with a long frame."""
         self.reads_with_frames = 0
         """How many times input completed a frame."""
         # Nothing special, or SETTINGS, or the stream whose header block continues.
@@ -148,6 +151,8 @@ class FrameParser(ABC):
         Raises:
             ConnectionFailure: the peer broke the protocol or exceeded a limit.
         """
+        length = self._left_bytes
+        is_long = length > 0
         position = self._continue(data)
         if position < 0:
             return
@@ -181,6 +186,7 @@ class FrameParser(ABC):
                     return
                 self.yield_turn()
                 break
+        self.ends_long = is_long or length > _WHOLE_BYTES_MAX
         if position:
             self.reads_with_frames += 1
         self.rest = data[position:]
