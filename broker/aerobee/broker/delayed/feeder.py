@@ -153,11 +153,11 @@ class Feeder:
         if self._failed is not None:
             raise self._failed
         self._start_works()
-        while await self._step():
+        while await self._feed_part():
             self._start_works()
             await asyncio.sleep(0)  # let others run
 
-    async def _step(self) -> bool:
+    async def _feed_part(self) -> bool:
         """Feed a part of one queue that has grown; False if none has. Raises AerobeeError."""
         if not self._grown:
             return False

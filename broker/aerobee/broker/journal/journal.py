@@ -280,7 +280,7 @@ class Journal(Generic[Entry, Term]):
         self._term = self._client.begin(writer, epoch, is_unclean=self._is_unclean)
         self._writer = writer
         writer.attach(self._term)
-        self._settle()
+        self._wake_if_settled()
         log_event(
             log,
             "journal continues",
@@ -293,7 +293,7 @@ class Journal(Generic[Entry, Term]):
         writer, self._writer, self._term = self._writer, None, None
         if writer is not None:
             writer.end()
-        self._settle()
+        self._wake_if_settled()
         self._client.end()
 
     @property
@@ -301,7 +301,7 @@ class Journal(Generic[Entry, Term]):
         """This is a slave, or a master that is ready to answer."""
         return self._term is not None or not self._keeper.is_master
 
-    def _settle(self) -> None:
+    def _wake_if_settled(self) -> None:
         if self._is_settled:
             self._settled.wake()
 

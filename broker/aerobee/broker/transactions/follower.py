@@ -96,11 +96,11 @@ class TransactionFollower:
 
     async def _follow(self) -> None:
         """All that is confirmed. Raises AerobeeError."""
-        while await self._step():
+        while await self._feed_part():
             self._on_followed()
             await asyncio.sleep(0)  # let others run
 
-    async def _step(self) -> bool:
+    async def _feed_part(self) -> bool:
         """Feed a part of what is new; False if there is nothing. Raises AerobeeError."""
         self.look_at_begin()
         read_halves = await self._read_halves(self._pending, HALVES)
