@@ -20,6 +20,8 @@ _LONG_BYTES: Final = 1_024
 """Payload size; shorter frames cost little, unless they are HEADERS."""
 _WHOLE_BYTES_MAX: Final = frames.FRAME_BYTES_MIN
 """DATA frames with a longer payload are handled as it arrives."""
+_READ_APART_BYTES_MIN: Final = 64 << 10
+"""A shorter frame is cheaper to copy than to read in two parts."""
 _PIECE_BYTES_MIN: Final = 1_024
 """Less of such a payload waits for more: a peer must not cause work for each of its bytes."""
 _NO_STREAM: Final = -1
@@ -78,7 +80,7 @@ class FrameParser(ABC):
         """Stop after this frame, and continue in the loop's next turn."""
         self.rest = b""
         self.ends_long = False
-        """The last input ended inside or with a long frame."""
+        """The last input ended inside or with a frame that is worth being read apart."""
         self.reads_with_frames = 0
         """How many times input completed a frame."""
         # Nothing special, or SETTINGS, or the stream whose header block continues.
@@ -151,8 +153,8 @@ class FrameParser(ABC):
         Raises:
             ConnectionFailure: the peer broke the protocol or exceeded a limit.
         """
-        length = self._left_bytes
-        is_long = length > 0
+        length = 0
+        is_long = self._left_bytes > 0 and self.ends_long
         position = self._continue(data)
         if position < 0:
             return
@@ -186,7 +188,7 @@ class FrameParser(ABC):
                     return
                 self.yield_turn()
                 break
-        self.ends_long = is_long or length > _WHOLE_BYTES_MAX
+        self.ends_long = is_long or length > _READ_APART_BYTES_MIN
         if position:
             self.reads_with_frames += 1
         self.rest = data[position:]

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from aerobee.runtime.varint import read_varint
 from aerobee.v1 import broker_pb2
 
-LONG_BATCH_BYTES_MIN: Final = 32 << 10
+LONG_BATCH_BYTES_MIN: Final = 96 << 10
 """A frame whose first batch is shorter is read by protobuf."""
 _BATCHES_MAX: Final = 64
 _REST_BYTES_MAX: Final = 1_024
