@@ -97,7 +97,7 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("commands",),
     ),
     "bench": (
-        ("grpcio_client.py", "imports.py", "measure.py", "peer_names.py"),
+        ("grpcio_client.py", "imports.py", "measure.py", "peer_names.py", "transport.py"),
         (
             "bare_stream.py",
             "catch_up_reader.py",

@@ -58,7 +58,7 @@ async def test_a_stream_that_breaks_as_its_consumer_is_closed_is_the_last_one() 
     tasks = BackgroundTasks()
 
     class Channels:
-        def open_stream(self, *_: object) -> BreakingStream:
+        def open_stream(self, *_: object, **options: object) -> BreakingStream:
             nonlocal streams
             streams += 1
             return BreakingStream(tasks.cancel_all if streams == 1 else lambda: None)

@@ -33,9 +33,9 @@ SECURITY: Final = (
     Mutant(
         name="messages-inflate-while-they-wait",
         breaks="three megabytes of a stranger hold gigabytes of a node",
-        at="inbox.py::Inbox._add",
-        old="messages.append(Packed(message) if flag else message)",
-        new="messages.append(self.plain(Packed(message)) if flag else message)",
+        at="inbox.py::Inbox.feed",
+        old="self._add(Packed(message) if flag else message)",
+        new="self._add(self.plain(Packed(message)) if flag else message)",
         tests=("tests/rpc/core/test_memory.py::test_compressed_messages_wait_as_they_came",),
     ),
     Mutant(
@@ -64,13 +64,62 @@ SECURITY: Final = (
     Mutant(
         name="parsers-errors-escape",
         breaks="what the parser of a peer's bytes raises is a traceback in the log",
-        at="connection.py::Connection.data_received",
+        at="connection.py::Connection._receive",
         old="except Exception as error:",
         new="except ZeroDivisionError as error:",
         tests=(
             "tests/rpc/core/test_heads.py"
             "::test_whatever_a_parser_raises_ends_the_connection_with_one_line",
         ),
+    ),
+    Mutant(
+        name="memory-for-a-length",
+        breaks="a stranger who says that a message is long gets memory for it",
+        at="inbox.py::Inbox.make_place",
+        old="or arrived * _PLACED_SHARE < size",
+        new="",
+        tests=(
+            "tests/rpc/core/test_long_frames.py"
+            "::test_nobody_gets_memory_for_the_length_of_a_message",
+        ),
+    ),
+    Mutant(
+        name="reserved-memory-uncounted",
+        breaks="messages that never end hold more of a node's memory than its limit",
+        at="stream.py::Stream.feed",
+        old="connection.hold_reserved(inbox.reserved_bytes - reserved_bytes)",
+        new="pass",
+        tests=(
+            "tests/rpc/core/test_long_frames.py"
+            "::test_nobody_gets_memory_for_the_length_of_a_message",
+        ),
+    ),
+    Mutant(
+        name="every-frame-may-be-long",
+        breaks="a stranger's header block of any size waits for its end",
+        at="parser.py::FrameParser._check_long",
+        old="length > self.limits.header_block_bytes_max",
+        new="False",
+        tests=("tests/rpc/core/test_long_frames.py::test_frames_other_than_data_may_not_be_long",),
+    ),
+    Mutant(
+        name="long-frames-wait-whole",
+        breaks="each byte of a long frame costs as much as all before it",
+        at="parser.py::FrameParser.parse",
+        old="if length > _WHOLE_BYTES_MAX and kind == frames.DATA:",
+        new="if False:",
+        tests=(
+            "tests/rpc/core/test_long_frames.py"
+            "::test_small_parts_of_a_long_frame_do_not_wait_for_its_end",
+        ),
+    ),
+    Mutant(
+        name="long-frames-of-many-batches",
+        breaks="a frame of tiny batches after a large one stops the loop",
+        at="long_frames.py::_batches_of",
+        old="if len(batches) == _BATCHES_MAX:\n    return None",
+        new="",
+        tests=("tests/broker/edge/test_long_frames.py::test_other_frames_are_left_to_protobuf",),
     ),
     Mutant(
         name="handshakes-without-limit",

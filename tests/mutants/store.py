@@ -263,9 +263,9 @@ STORE: Final = (
     Mutant(
         name="batch-checksums-unchecked",
         breaks="a body that was damaged on its way is stored when it comes in a large batch",
-        at="batch.py::_RecordCheck.many",
-        old="if not bodies_match(buffer, arrays).all():\n    return None",
-        new="",
+        at="batch.py::_records_of",
+        old="return arrays if bodies_match(records, arrays).all() else None",
+        new="return arrays",
         tests=(
             "tests/store/format/test_batch.py::test_a_damaged_batch_is_refused_alike_either_way",
         ),

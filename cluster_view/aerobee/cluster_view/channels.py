@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast, overload
 
 from google.protobuf.message import DecodeError, Message
 
@@ -32,22 +32,23 @@ from aerobee.runtime.clock import system_random
 
 Q = TypeVar("Q", bound=Message | bytes)
 R = TypeVar("R", bound=Message | bytes)
+P = TypeVar("P")
 
 
-class ServerStream(Generic[R]):
+class ServerStream(Generic[P]):
     """The answers of one call, read one by one."""
 
     __slots__ = ("_call", "_parse", "address", "request_id")
 
     def __init__(
-        self, address: str, call: StreamCall, parse: Callable[[bytes], R], request_id: str
+        self, address: str, call: StreamCall, parse: Callable[[bytes], P], request_id: str
     ) -> None:
         self.address = address
         self.request_id = request_id
         self._call = call
         self._parse = parse
 
-    async def read(self) -> R | None:
+    async def read(self) -> P | None:
         """The next answer; None when the server ended the stream without an error.
 
         Raises:
@@ -65,7 +66,7 @@ class ServerStream(Generic[R]):
         self._call.cancel()
 
 
-class Stream(ServerStream[R], Generic[Q, R]):
+class Stream(ServerStream[P], Generic[Q, P]):
     """A bidirectional stream: one task may write while another reads.
 
     After a cancelled `write` or `read`, only `cancel` may be called: the outcome of what was in
@@ -85,7 +86,7 @@ class Stream(ServerStream[R], Generic[Q, R]):
         except CallError as error:
             raise _typed(error, self.address, self.request_id) from None
 
-    async def read_each(self, told: Callable[[R], None]) -> None:
+    async def read_each(self, told: Callable[[P], None]) -> None:
         """Pass each answer to `told` in the event loop iteration in which it arrives; return when
         the server has ended the stream without an error.
 
@@ -205,16 +206,35 @@ class Channels:
             call.cancel()
             raise
 
+    @overload
     def open_stream(
-        self, address: str, method: Method[Q, R], *, metadata: tuple[tuple[str, str], ...] = ()
-    ) -> Stream[Q, R]:
+        self, address: str, method: Method[Q, R], *, metadata: Metadata = ()
+    ) -> Stream[Q, R]: ...
+    @overload
+    def open_stream(
+        self,
+        address: str,
+        method: Method[Q, R],
+        *,
+        metadata: Metadata = (),
+        parse: Callable[[bytes], P],
+    ) -> Stream[Q, P]: ...
+    def open_stream(
+        self,
+        address: str,
+        method: Method[Q, R],
+        *,
+        metadata: Metadata = (),
+        parse: Callable[[bytes], Any] | None = None,
+    ) -> Stream[Q, Any]:
         """Start a bidirectional stream; a missing connection shows up at the first write or read.
-        `metadata` is added to the request id."""
+        `metadata` is added to the request id. `parse` takes the place of the answers' own; it may
+        raise DecodeError."""
         ids = outgoing_ids(self._names)
         call = self._channel(address).stream(
             method.path, metadata=(*self._said(ids, method.path), *metadata)
         )
-        return Stream(address, call, _parser(method), ids.request_id)
+        return Stream(address, call, parse or _parser(method), ids.request_id)
 
     def open_server_stream(
         self,

@@ -27,11 +27,12 @@ from aerobee.consumer_client.committing import (
 from aerobee.consumer_client.group_reads import GroupReads
 from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue
+from aerobee.consumer_client.pull_frames import Pulled
 from aerobee.consumer_client.statistics import QueueStatistics
 from aerobee.domain.names import is_retry_topic
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
-from aerobee.v1 import broker_pb2, common_pb2
+from aerobee.v1 import common_pb2
 
 log = logging.getLogger(__name__)
 
@@ -244,8 +245,9 @@ class Consumption:
 
     # ------------------------------------------------------------------------------ reading
 
-    def _on_result(self, owned: OwnedQueue, result: broker_pb2.PullResult) -> None:
+    def _on_result(self, owned: OwnedQueue, pulled: Pulled) -> None:
         """Messages, or an offset that the broker corrected."""
+        result = pulled.result
         queue = owned.assignment.queue
         holding = self._holdings.get(queue)
         if holding is None or holding.owned is not owned:
@@ -253,7 +255,7 @@ class Consumption:
         holding.max_offset = result.max_offset
         if result.code == common_pb2.OK:
             holding.has_read = True
-            owned.on_records(result.records, result.record_count, result.next_offset)
+            owned.on_records(pulled.records, result.record_count, result.next_offset)
             return
         next_offset = result.next_offset
         if result.code == common_pb2.OFFSET_TOO_LARGE and self._keeps_position(holding):

@@ -16,12 +16,13 @@ from aerobee.cluster_view.channels import Stream
 from aerobee.consumer_client.filters import wire_filter
 from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.owned_queue import OwnedQueue
+from aerobee.consumer_client.pull_frames import Pulled
 from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime import errors
 from aerobee.runtime.task_groups import run_together
 from aerobee.v1 import broker_pb2, common_pb2
 
-PullStream = Stream[broker_pb2.PullCommand, broker_pb2.PullFrame]
+PullStream = Stream[broker_pb2.PullCommand, Pulled]
 
 GOES_ON = frozenset(
     {
@@ -43,7 +44,7 @@ class Fetcher:
         group: str,
         client_id: str,
         options: ConsumerConfig,
-        on_result: Callable[[OwnedQueue, broker_pb2.PullResult], None],
+        on_result: Callable[[OwnedQueue, Pulled], None],
         on_ended: Callable[[OwnedQueue, errors.AerobeeError], None],
     ) -> None:
         """Neither callback may block. `on_result`: the queue's subscription continues after it.
@@ -179,13 +180,13 @@ class Fetcher:
             credit_bytes=owned.take_credit(),
         )
 
-    def _on_frame(self, frame: broker_pb2.PullFrame) -> None:
+    def _on_frame(self, frame: Pulled) -> None:
         owned = self._queues.get(frame.handle)
         if owned is None:
             return
         result = frame.result
         if result.code in GOES_ON:
-            self._on_result(owned, result)
+            self._on_result(owned, frame)
             self.refresh_credit(owned)
             return
         del self._queues[frame.handle]

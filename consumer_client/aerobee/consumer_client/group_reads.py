@@ -25,9 +25,9 @@ from aerobee.consumer_client.group_route import GroupRoute
 from aerobee.consumer_client.lease_table import QueueKey
 from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.owned_queue import OwnedQueue
+from aerobee.consumer_client.pull_frames import Pulled, read_pull_frame
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
-from aerobee.v1 import broker_pb2
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class GroupReads:
         client_id: str,
         options: ConsumerConfig,
         tasks: BackgroundTasks,
-        on_result: Callable[[OwnedQueue, broker_pb2.PullResult], None],
+        on_result: Callable[[OwnedQueue, Pulled], None],
         on_refused: Callable[[OwnedQueue, errors.AerobeeError], None],
     ) -> None:
         """`queue` is one of the group's, to find its route. Neither callback may block.
@@ -223,7 +223,11 @@ class GroupReads:
             await fetcher.wait_for_queues()
             try:
                 address = self._address(broker_id)
-                await fetcher.fetch(self._connection.channels.open_stream(address, PULL_STREAM))
+                await fetcher.fetch(
+                    self._connection.channels.open_stream(
+                        address, PULL_STREAM, parse=read_pull_frame
+                    )
+                )
             except errors.AerobeeError as error:
                 self._on_broken(broker_id, fetcher.take_all(), error)
 
@@ -247,7 +251,7 @@ class GroupReads:
 
     # ------------------------------------------------------------------------------ fetchers' news
 
-    def _on_fetched(self, broker_id: int, owned: OwnedQueue, result: broker_pb2.PullResult) -> None:
+    def _on_fetched(self, broker_id: int, owned: OwnedQueue, pulled: Pulled) -> None:
         reading = self._readings.get(owned)
         if reading is None:
             return
@@ -255,9 +259,9 @@ class GroupReads:
         trouble = self._troubles.get(broker_id)
         if trouble is not None:
             trouble.failures = 0
-        if result.HasField("suggested_broker_id"):
-            self._follow(reading, result.suggested_broker_id)
-        self._on_result(owned, result)
+        if pulled.result.HasField("suggested_broker_id"):
+            self._follow(reading, pulled.result.suggested_broker_id)
+        self._on_result(owned, pulled)
 
     def _follow(self, reading: _Reading, broker_id: int) -> None:
         """The queue is sent elsewhere; the next iteration of `run` moves it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import attrgetter
@@ -34,17 +34,24 @@ SLICE_MESSAGES_MAX = 4_096
 
 
 def split_sizes(sizes: Sequence[int], *, bytes_max: int) -> list[int]:
-    """Ends of the pieces into which `sizes` is cut: each as long as fits, and at least one.
+    """Ends of the pieces into which `sizes` is cut: about equally long, none too long unless it is
+    a single one.
 
     >>> split_sizes([40, 40, 40, 200, 10], bytes_max=100)
     [2, 3, 4, 5]
+    >>> split_sizes([1] * 12, bytes_max=10)
+    [6, 12]
     """
     sums = list(accumulate(sizes))
     ends: list[int] = []
     start = 0
     used = 0
     while start < len(sizes):
-        end = max(bisect_right(sums, used + bytes_max, lo=start), start + 1)
+        left = sums[-1] - used
+        share = -(-left // max(1, -(-left // bytes_max)))
+        end = min(bisect_left(sums, used + share, lo=start) + 1, len(sizes))
+        if sums[end - 1] - used > bytes_max:
+            end = max(end - 1, start + 1)
         ends.append(end)
         used = sums[end - 1]
         start = end

@@ -40,7 +40,7 @@ class ProducerConfig:
     do those refused before anything was stored, for example with a full disk."""
     linger_ms: int = 0
     """How long a batch waits for more; 0: only for sends of the same moment."""
-    batch_bytes_max: int = 512 * KIB
+    batch_bytes_max: int = MIB
     """A batch of this size is sent; a single larger message is a batch of its own."""
     buffered_bytes_max: int = 64 * MIB
     """Messages without a receipt; beyond this, `send` waits."""

@@ -158,6 +158,9 @@ class CallBorder:
             read if handler.request_streaming else _error_as_request(read),
             handler.response_serializer,
             None if reader is None else reader.bytes_max,
+            takes_views=(
+                reader is not None and reader.read_view is not None and handler.request_streaming
+            ),
         )
 
     # ----------------------------------------------------------------------- one answer, timed

@@ -17,7 +17,7 @@ from aerobee.rpc.core.server import Server
 from aerobee.rpc.core.server_call import ServerCall
 from aerobee.rpc.core.status import Metadata, RpcError
 from aerobee.rpc.outside import OUTSIDE
-from aerobee.rpc.served_method import ServedMethod
+from aerobee.rpc.served_method import ServedMethod, joined_parts
 from aerobee.rpc.server_engine import AcceptedTls, ServerOptions
 from aerobee.runtime.busy_poll import busy_poll
 from aerobee.runtime.clock import Clock
@@ -71,7 +71,8 @@ class OwnEngine:
                 method.streams_requests,
                 method.streams_answers,
                 method.read,
-                method.write,
+                None if method.write is joined_parts else method.write,
+                takes_views=method.takes_views,
                 plain_bytes_max=method.request_bytes_max,
             )
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, ServiceDescriptor
@@ -20,6 +21,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.varint import read_varint
 
 COUNTED_FROM = 65_536
 """Bytes. A request of this size has at most 32,768 elements, which cost a few milliseconds and MiB.
@@ -30,6 +32,8 @@ FIELDS_PER_ELEMENT_MAX = 64
 """The same for each element that has elements of its own."""
 
 _Fields = Mapping[str, "Limit"]
+ReadView = Callable[[memoryview], Any]
+"""Takes writable memory, which is then its own; returns None if that is not for it."""
 _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
 
@@ -74,7 +78,15 @@ class _Wire:
 class RequestReader:
     """Reads the requests of one method."""
 
-    def __init__(self, descriptor: Descriptor, bytes_max: int, fields: _Fields) -> None:
+    def __init__(
+        self,
+        descriptor: Descriptor,
+        bytes_max: int,
+        fields: _Fields,
+        read_view: ReadView | None = None,
+    ) -> None:
+        """`read_view` reads what comes in memory of its own, if it can."""
+        self.read_view = read_view
         self.name = descriptor.name
         self.bytes_max = bytes_max
         self._parse = GetMessageClass(descriptor).FromString
@@ -86,13 +98,18 @@ class RequestReader:
         # byte.
         self._harmless_size = _smallest_limit(descriptor, fields)
 
-    def read(self, data: bytes) -> Message:
-        """The request, within its limits.
+    def read(self, data: bytes | memoryview) -> Any:
+        """The request, within its limits: a message, or what `read_view` makes of it.
 
         Raises:
             InvalidArgument: it breaks one, or is not such a message.
         """
         self._check_size(data)
+        if isinstance(data, memoryview):
+            given = None if self.read_view is None else self.read_view(data)
+            if given is not None:
+                return given
+            data = bytes(data)
         try:
             message: Message = self._parse(data)
         except DecodeError:
@@ -114,7 +131,7 @@ class RequestReader:
             with suppress(DecodeError):
                 self._check(self._parse(data), _Request(size))
 
-    def _check_size(self, data: bytes) -> None:
+    def _check_size(self, data: bytes | memoryview) -> None:
         """Check bytes, and elements before they are created."""
         size = len(data)
         if size > self.bytes_max:
@@ -130,7 +147,7 @@ class RequestReader:
 
     def _count(
         self,
-        data: bytes,
+        data: bytes | memoryview,
         at: int,
         end: int,
         wires: Mapping[int, _Wire],
@@ -146,16 +163,16 @@ class RequestReader:
                     f"{self.name} has too many fields; at most {self._steps_max} are allowed: "
                     "send less at a time"
                 )
-            tag, at = _varint(data, at)
+            tag, at = read_varint(data, at)
             kind = tag & 7
             if kind == 0:
-                _, at = _varint(data, at)
+                _, at = read_varint(data, at)
             elif kind == 1:
                 at += 8
             elif kind == 5:
                 at += 4
             elif kind == 2:
-                length, at = _varint(data, at)
+                length, at = read_varint(data, at)
                 wire = wires.get(tag >> 3)
                 if wire is not None:
                     if wire.count_max is not None:
@@ -188,9 +205,11 @@ class RequestLimits:
         fields: Mapping[str, Limit],
         *,
         package: str,
+        views: Mapping[str, ReadView] = MappingProxyType({}),
     ) -> None:
         """`requests`: maximum bytes by the name of a request message; `fields`: limits by
-        `Message.field`; all names within `package`.
+        `Message.field`; `views`: readers of long requests, by the request's name, whose cost is as
+        bounded as these limits are meant to be. All names within `package`.
 
         Raises:
             ValueError: a request or a field of one has no limit.
@@ -206,7 +225,7 @@ class RequestLimits:
                 if request.full_name not in requests:
                     raise ValueError(f"{request.full_name} has no limit of its bytes")
                 self._readers[f"/{service.full_name}/{method.name}"] = RequestReader(
-                    request, requests[request.full_name], fields
+                    request, requests[request.full_name], fields, views.get(request.name)
                 )
 
     def reader(self, method: str) -> RequestReader | None:
@@ -250,22 +269,6 @@ def _smallest_limit(descriptor: Descriptor, fields: _Fields) -> int:
 
 
 # ---------------------------------------------------------------------------------- on the wire
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number and its end. Raises IndexError at the end of the bytes, or beyond 64 bits."""
-    value = data[at]
-    at += 1
-    if value < 0x80:
-        return value, at
-    value &= 0x7F
-    for shift in range(7, 70, 7):
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise IndexError
 
 
 def _wires_of(

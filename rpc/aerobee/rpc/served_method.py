@@ -66,6 +66,8 @@ class ServedMethod:
     """None: the handler returns bytes."""
     request_bytes_max: int | None = None
     """The limit of its requests' size, if there is one."""
+    takes_views: bool = False
+    """`read` also takes writable views, which are then its own."""
 
 
 def answered_at_once(method: F) -> F:
@@ -78,6 +80,11 @@ def answered_later(method: F) -> F:
     """For a servicer's method that is a plain function with a third parameter: a `Reply`."""
     setattr(method, _STYLE, Style.COMPLETION)
     return method
+
+
+def joined_parts(answer: tuple[bytes, bytes]) -> bytes:
+    """As `write`, for a handler that returns each answer in two parts. Only grpcio joins them."""
+    return b"".join(answer)
 
 
 def writer_at_once(context: Any) -> Callable[[Any], bool]:

@@ -19,3 +19,23 @@ def varint(value: int) -> bytes:
         value >>= 7
     digits.append(value)
     return bytes(digits)
+
+
+def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """A number and its end. Raises IndexError at the end of the bytes, or beyond 64 bits.
+
+    >>> read_varint(bytes.fromhex("ac02"), 0)
+    (300, 2)
+    """
+    value = data[at]
+    at += 1
+    if value < 0x80:
+        return value, at
+    value &= 0x7F
+    for shift in range(7, 70, 7):
+        digit = data[at]
+        at += 1
+        value |= (digit & 0x7F) << shift
+        if digit < 0x80:
+            return value, at
+    raise IndexError

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.edge.own.convert import READ_CODES, UNKNOWN_HOST, host_of_peer, pull_frame_bytes
+from aerobee.broker.edge.own.convert import READ_CODES, UNKNOWN_HOST, host_of_peer, pull_frame_parts
 from aerobee.broker.reading.egress import Fetched, ReadCode
 from aerobee.broker.reading.pull_session import PulledFrame
 from aerobee.runtime.errors import LeaseExpired
@@ -33,7 +33,9 @@ def test_a_frame_as_bytes_is_what_protobuf_would_have_made(
     place: int | None,
 ) -> None:
     fetched = Fetched(code, *offsets, records, count, place)
-    parsed = broker_pb2.PullFrame.FromString(pull_frame_bytes(PulledFrame(handle, fetched=fetched)))
+    parsed = broker_pb2.PullFrame.FromString(
+        b"".join(pull_frame_parts(PulledFrame(handle, fetched=fetched)))
+    )
     assert parsed == broker_pb2.PullFrame(
         handle=handle,
         result=broker_pb2.PullResult(
@@ -49,7 +51,7 @@ def test_a_frame_as_bytes_is_what_protobuf_would_have_made(
 
 
 def test_a_frame_that_ends_a_handle_carries_code_and_sentence() -> None:
-    data = pull_frame_bytes(PulledFrame(3, error=LeaseExpired("acquire it again")))
+    data = b"".join(pull_frame_parts(PulledFrame(3, error=LeaseExpired("acquire it again"))))
     parsed = broker_pb2.PullFrame.FromString(data)
     assert (parsed.handle, parsed.result.code) == (3, common_pb2.LEASE_EXPIRED)
     assert parsed.result.message == "acquire it again"

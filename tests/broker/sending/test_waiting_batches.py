@@ -8,6 +8,7 @@ import pytest
 
 from aerobee.broker.sending.delays import WaitingBatch, may_ask_for_delay, waiting_batch
 from aerobee.store.format.batch import BatchFault, BatchIllegal, BatchLimits, check_batch
+from aerobee.store.format.batch_properties import BatchProperties
 from aerobee.store.format.checked_batch import CheckedBatch
 from aerobee.store.format.consume_queue_entry import unpack_entries
 from aerobee.store.format.delayed_records import TIMER_TOPIC, DelayRules, due_record
@@ -77,10 +78,14 @@ def test_a_batch_that_asks_for_nothing_is_left_alone(
     assert waiting(batch(*[properties] * times)) is None
 
 
+def joined(*properties: bytes) -> bytes:
+    return BatchProperties.of(list(properties)).joined
+
+
 def test_names_that_only_look_alike_do_not_matter() -> None:
-    assert not may_ask_for_delay([b"TAGS\x01DE\x02", b"L\x01AY\x02"])
-    assert not may_ask_for_delay([b"TAGS\x01DELAY\x02MODEL\x01x\x02"])
-    assert may_ask_for_delay([b"TAGS\x01a\x02", b"DELAY\x013"])
+    assert not may_ask_for_delay(joined(b"TAGS\x01DE\x02", b"L\x01AY\x02"))
+    assert not may_ask_for_delay(joined(b"TAGS\x01DELAY\x02MODEL\x01x\x02"))
+    assert may_ask_for_delay(joined(b"TAGS\x01a\x02", b"DELAY\x013"))
     assert waiting(batch({"TAGS": "DELAY"}, {"MY_DELAY": "3"})) is None
 
 

@@ -135,7 +135,7 @@ class ServerFuzz(Fuzz):
         self._told = Told()
         limits = ConnectionLimits(
             message_bytes_max=50_000, stream_backlog_bytes=1_000, send_turn_bytes=20_000,
-            streams_per_turn=3,
+            send_chunk_bytes=16_384, streams_per_turn=3,
         )  # fmt: skip
         self._server = Server(
             now=time.monotonic,

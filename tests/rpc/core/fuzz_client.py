@@ -79,7 +79,7 @@ class ClientFuzz(Fuzz):
         super().__init__()
         connection = replace(
             client_connection_limits(), message_bytes_max=15_000, stream_backlog_bytes=1_000,
-            send_turn_bytes=20_000, control_burst=50,
+            send_turn_bytes=20_000, send_chunk_bytes=16_384, control_burst=50,
         )  # fmt: skip
         self._limits = ChannelLimits(
             connection=connection, backoff_first_s=3_600, backoff_max_s=3_600

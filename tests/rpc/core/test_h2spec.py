@@ -10,11 +10,13 @@ import shutil
 import ssl
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trustme
 
+from aerobee.rpc.core.frames import FRAME_BYTES_MIN
 from aerobee.rpc.core.limits import ConnectionLimits
 from tests.support.certificates import issue
 from tests.support.grpc_core_server import serving
@@ -22,7 +24,8 @@ from tests.support.grpc_core_server import serving
 SOURCES = Path(__file__).parent / "h2spec"
 CASES = 145
 # All streams that one case opens too many of come in one turn: a busy machine answers none between.
-LIMITS = ConnectionLimits(streams_max=100)
+LIMITS = ConnectionLimits(streams_max=100, frame_bytes_max=FRAME_BYTES_MIN)
+DEFAULTS = ConnectionLimits()
 # Go compiles its own library first, which takes a busy machine minutes, once.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -65,6 +68,17 @@ async def test_every_case_passes(h2spec: Path) -> None:
     async with serving(limits=LIMITS) as running:
         output = await run(h2spec, str(running.port))
     assert all_passed(output), output[-5_000:]
+
+
+async def test_with_long_frames_only_the_case_fails_that_takes_them_for_too_long(
+    h2spec: Path,
+) -> None:
+    """It sends HEADERS of 20 KiB whatever the server's SETTINGS allow."""
+    async with serving(limits=replace(LIMITS, frame_bytes_max=DEFAULTS.frame_bytes_max)) as running:
+        output = await run(h2spec, str(running.port))
+    failures = output.partition("Failures:")[2]
+    assert f"{CASES} tests, {CASES - 1} passed, 0 skipped, 1 failed" in output, output[-5_000:]
+    assert "large size HEADERS frame that exceeds the SETTINGS_MAX_FRAME_SIZE" in failures
 
 
 async def test_every_case_passes_by_tls(h2spec: Path, tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ async def test_compressed_messages_wait_as_they_came() -> None:
     async with serving(*hold.methods()) as running, raw_peer(running.port) as peer:
         sent = packed(bytes(4 * MIB)) * 60
         await peer.send(headers(1, request_block(SERVICE + "Stream", GZIP)))
+        assert running.server.memory.scratch, "it stays, whatever arrives"
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
         for begin in range(0, len(sent), 16_384):
@@ -132,6 +133,7 @@ async def test_small_messages_that_wait_count_with_what_holds_them() -> None:
     async with serving(*hold.methods()) as running, raw_peer(running.port) as peer:
         await peer.send(headers(1, request_block(SERVICE + "Stream")))
         sent = message(b"ab") * 10_000
+        assert running.server.memory.scratch, "it stays, whatever arrives"
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
         for begin in range(0, len(sent), 16_384):

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aerobee.store.format.batch import BatchFault, BatchIllegal
+from aerobee.store.format.batch_properties import BatchProperties
 from aerobee.store.format.client_records import check_client_records
 from aerobee.store.format.properties import PropertyIllegal, PropertyName, encode_properties
 from aerobee.store.format.recall_handle import RecallHandle
@@ -76,7 +77,7 @@ def test_a_batch_is_refused_exactly_if_a_property_of_it_is(
     if not wrong:
         check_client_records(checked)
         return
-    assert may_be_illegal(encoded)
+    assert may_be_illegal(BatchProperties.of(encoded).joined)
     with pytest.raises(BatchIllegal) as refused:
         check_client_records(checked)
     assert (refused.value.kind, refused.value.index) == (BatchFault.RESERVED, wrong[0])
@@ -85,9 +86,9 @@ def test_a_batch_is_refused_exactly_if_a_property_of_it_is(
 def test_usual_messages_are_found_legal_without_a_look_at_each_property() -> None:
     usual = {"UNIQ_KEY": HEX, "TAGS": "new", "KEYS": "a b", "WAIT": "true", "carrier": "UA"}
     usual |= dict.fromkeys(OWN_NAMES, "x") | {"__SHARDINGKEY": "s", "CLUSTER": "c"}
-    assert not may_be_illegal([encode_properties(usual)] * 3)
+    assert not may_be_illegal(BatchProperties.of([encode_properties(usual)] * 3).joined)
     later = {"UNIQ_KEY": HEX, "DELAY": "18", "TIMER_DELIVER_MS": "1700000000000", "carrier": "UA"}
-    assert not may_be_illegal([encode_properties(later)] * 3)
+    assert not may_be_illegal(BatchProperties.of([encode_properties(later)] * 3).joined)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def half_batch(batch: CheckedBatch, queue_id: int, transaction_id: str = "") -> 
     Raises BatchIllegal: a record has no message id, asks for a delay, or has no room for the
     properties it needs to wait.
     """
-    if may_ask_for_delay(batch.properties):
+    if may_ask_for_delay(batch.properties.joined):
         raise BatchIllegal(
             BatchFault.TRANSACTION,
             -1,

@@ -113,7 +113,11 @@ class AnsweringStream(Stream):
             raise RpcError(Status.CANCELLED, "the call has ended")
         method = self.method
         assert method is not None, "calls of other methods have ended"
-        self._send_bytes(answer if method.serialize is None else method.serialize(answer))
+        data = answer if method.serialize is None else method.serialize(answer)
+        if isinstance(data, tuple):
+            self._send_bytes(data[0], data[1])
+        else:
+            self._send_bytes(data)
 
     def send_now(self, answer: Any) -> None:
         """`send_nowait` for an answer that leaves at once. If more requests have already arrived,
@@ -128,22 +132,23 @@ class AnsweringStream(Stream):
         finally:
             connection.flush()
 
-    def _send_bytes(self, data: bytes) -> None:
+    def _send_bytes(self, data: bytes, rest: bytes = b"") -> None:
         bytes_max = self.connection.limits.sent_message_bytes_max
-        if bytes_max and len(data) > bytes_max:
+        size = len(data) + len(rest)
+        if bytes_max and size > bytes_max:
             raise RpcError(
                 Status.RESOURCE_EXHAUSTED,
-                f"the answer has a message of {len(data)} bytes, and {bytes_max} are allowed",
+                f"the answer has a message of {size} bytes, and {bytes_max} are allowed",
             )
         if not self._is_head_sent:
             self._send_head()
             # A client that cancels a stream which has delivered a message did not reset it for
             # nothing.
             self.server_connection.streams_answered += 1
-        if self.head.may_compress and self._compresses(len(data)):
-            self.send_message(compressed(data), 1)
+        if self.head.may_compress and self._compresses(size):
+            self.send_message(compressed(data + rest), 1)
         else:
-            self.send_message(data)
+            self.send_message(data, rest=rest)
 
     def finish(self, answer: Any) -> None:
         """End the call with OK and its one answer. Does nothing after the call's end."""
@@ -169,7 +174,7 @@ class AnsweringStream(Stream):
             and self.is_remote_closed
             and size <= self.send_window
             and size <= connection.send_window
-            and size <= connection.chunk_bytes
+            and size <= connection.whole_bytes
             and not self._is_special
             and not self._is_over
         ):

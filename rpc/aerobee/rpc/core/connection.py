@@ -36,6 +36,10 @@ _OWN_COST: Final = 2 * _SMALL_COST
 """What each stream pays for, answered or not: a small window update, which grpcio sends for each
 stream that it begins, and a reset that crosses our answer, since both sides watch the deadline."""
 _KEEPALIVE_PING: Final = b"alive?  "
+_PLACED_BYTES_MIN: Final = 4_096
+"""Less of a message is read together with what follows it."""
+_BULK_BYTES: Final = 16 << 10
+"""How much is read after a long frame to see what comes: of another one, little is copied."""
 
 
 class Connection(Ending[S]):
@@ -47,7 +51,9 @@ class Connection(Ending[S]):
         "_begun_before",
         "_extensions",
         "_heard",
+        "_is_placing",
         "_receive_window",
+        "_reserved_bytes",
         "_resets",
         "_turn_began_s",
         "_unreturned",
@@ -97,6 +103,9 @@ class Connection(Ending[S]):
         self._extensions: WindowExtensions | None = None
         self._receive_window = frames.WINDOW_DEFAULT
         self._unreturned = 0
+        self._reserved_bytes = 0
+        self._is_placing = False
+        """The transport reads into a message's place."""
 
     # ------------------------------------------------------------------- what a role decides
 
@@ -163,10 +172,17 @@ class Connection(Ending[S]):
         if size < 0 and self._unreturned > self.limits.connection_window_bytes >> 1:
             self._return_window()
 
+    def hold_reserved(self, size: int) -> None:
+        """Memory for what is still to come."""
+        self._reserved_bytes += size
+        self._memory.add(size)
+
     @property
     def held_bytes(self) -> int:
         """Bytes it holds in memory for its peer."""
-        return self.queued_bytes + self.received_bytes + self._transport_bytes
+        return (
+            self.queued_bytes + self.received_bytes + self._reserved_bytes + self._transport_bytes
+        )
 
     def _return_window(self) -> None:
         """In large steps, and not while too much waits unread."""
@@ -240,7 +256,36 @@ class Connection(Ending[S]):
 
     # ------------------------------------------------------------------------------- parsing
 
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the transport puts what it reads next: in the place of the message that is
+        arriving, or in memory shared by all connections, so that an idle one has none."""
+        left = self._left_bytes
+        if left >= _PLACED_BYTES_MIN and not self.rest:
+            stream = self.streams.get(self._left_stream)
+            inbox = None if stream is None else stream.inbox
+            if inbox is not None and inbox.place is not None:
+                size = min(left, inbox.missing)
+                if size >= _PLACED_BYTES_MIN:
+                    self._is_placing = True
+                    return inbox.place.room(size)
+        scratch = self._memory.scratch
+        if self.ends_long and left < _PLACED_BYTES_MIN:
+            return scratch[: left + _BULK_BYTES]
+        return scratch
+
+    def buffer_updated(self, size: int) -> None:
+        if self._is_placing:
+            self._is_placing = False
+            self._receive(b"", size)
+        else:
+            self._receive(bytes(self._memory.scratch[:size]), 0)
+
     def data_received(self, data: bytes) -> None:
+        """The same for a transport that has no use for buffers."""
+        self._receive(data, 0)
+
+    def _receive(self, data: bytes, placed_bytes: int) -> None:
+        """Input arrived: `data`, or so many bytes of the place that `get_buffer` gave."""
         if self.is_closing:
             return
         self.has_heard = True
@@ -252,7 +297,10 @@ class Connection(Ending[S]):
             self._turn_began_s = now_s
         self.is_write_due = True  # whatever is written meanwhile leaves at the end
         try:
-            self.parse(self.rest + data if self.rest else data)
+            if placed_bytes:
+                self._receive_placed(placed_bytes)
+            else:
+                self.parse(self.rest + data if self.rest else data)
         except ConnectionFailure as failure:
             self.fail(failure.code, failure.reason, failure.limit)
         except Exception as error:
@@ -261,6 +309,16 @@ class Connection(Ending[S]):
         finally:
             self.flush()
             self._worked_until_s = self.now()
+
+    def _receive_placed(self, size: int) -> None:
+        stream = self.streams.get(self._left_stream)
+        inbox = None if stream is None else stream.inbox
+        assert inbox is not None, "it gave the place"
+        inbox.placed_bytes = size
+        try:
+            self.parse_placed(size)
+        finally:
+            inbox.placed_bytes = 0
 
     def is_turn_over(self) -> bool:
         return self.now() - self._turn_began_s > self.limits.turn_s
@@ -309,6 +367,16 @@ class Connection(Ending[S]):
             self.write(frames.window_update(stream_id, length - (end - start)))
             self.spend(_SMALL_COST)
         stream.receive_data(data, start, end, bool(end_stream))
+
+    def _on_padding(self, size: int, stream_id: int) -> None:
+        """Both windows get back what it took."""
+        self._receive_window -= size
+        if self._receive_window < 0:
+            raise ConnectionFailure(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window")
+        self._unreturned += size
+        if stream_id in self.streams:
+            self.write(frames.window_update(stream_id, size))
+        self.spend(_SMALL_COST)
 
     def _on_data_without_stream(self, stream_id: int) -> None:
         if stream_id == 0 or self.is_idle(stream_id):
@@ -431,6 +499,7 @@ class Connection(Ending[S]):
                 raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "SETTINGS_MAX_FRAME_SIZE")
             self.peer_frame_bytes_max = value
             self.chunk_bytes = min(self.limits.send_chunk_bytes, value)
+            self.whole_bytes = min(self.limits.send_turn_bytes, value)
         elif key == frames.ENABLE_PUSH:
             if value > 1:
                 raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "SETTINGS_ENABLE_PUSH")

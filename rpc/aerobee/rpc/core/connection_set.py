@@ -15,6 +15,7 @@ from aerobee.rpc.core.limits import Limit
 
 _TICK_S: Final = 1.0
 _TICKED_PER_TURN: Final = 128
+_SCRATCH_BYTES: Final = 256 << 10
 
 
 class MemoryLimit:
@@ -31,7 +32,7 @@ class MemoryAccount:
     """Counts the bytes waiting to be sent or read. Shared by all connections of one event loop;
     when they exceed the limit together, `on_exceeded` ends one of them."""
 
-    __slots__ = ("_common", "_on_exceeded", "bytes_max", "used")
+    __slots__ = ("_common", "_on_exceeded", "_scratch", "bytes_max", "used")
 
     def __init__(
         self, bytes_max: int, on_exceeded: Callable[[], None], common: MemoryLimit | None = None
@@ -42,6 +43,15 @@ class MemoryAccount:
         self.bytes_max = bytes_max
         self.used = 0
         self._on_exceeded = on_exceeded
+        self._scratch: memoryview | None = None
+
+    @property
+    def scratch(self) -> memoryview:
+        """Where input arrives before it is known what it is: the same memory for all connections,
+        of which only one reads at a time."""
+        if self._scratch is None:
+            self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        return self._scratch
 
     def add(self, size: int) -> None:
         """`size` is negative for bytes that are gone."""

@@ -104,10 +104,12 @@ class ConnectionLimits:
     """What may wait unread: beyond this, the connection's window is returned only as data is read.
     """
 
-    frame_bytes_max: int = FRAME_BYTES_MIN
-    """Per frame that we receive."""
-    send_chunk_bytes: int = FRAME_BYTES_MIN
-    """What one stream writes before the next stream's turn."""
+    frame_bytes_max: int = 256 << 10
+    """Per frame that we receive: a batch in one frame costs one frame. It is handled as it
+    arrives."""
+    send_chunk_bytes: int = 256 << 10
+    """What one stream writes before the next stream's turn; no more than the peer takes in a
+    frame."""
     send_turn_bytes: int = 1 << 20
     """What all streams write in one turn of the event loop."""
     send_high_water_bytes: int = 1 << 20

@@ -45,7 +45,8 @@ Convert = Callable[[Any], Any]
 @dataclass(frozen=True, slots=True, eq=False)
 class Method:
     """One method of one service. `deserialize` and `serialize` may be None if the handler takes or
-    returns bytes; both may raise RpcError."""
+    returns bytes, or streams answers of which each is a tuple of two parts; both may raise
+    RpcError."""
 
     path: str
     """As requests name it: `/package.Service/Method`."""
@@ -57,6 +58,8 @@ class Method:
     serialize: Convert | None = None
     compress_bytes_min: int | None = None
     """Answers of at least this size are compressed for clients that accept gzip; None: never."""
+    takes_views: bool = False
+    """Long requests may be passed to `deserialize` as writable views, which belong to it."""
     plain_bytes_max: int | None = None
     """How large a request that came compressed may be when decompressed, if that is less than the
     server's limit."""

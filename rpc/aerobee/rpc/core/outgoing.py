@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections import OrderedDict
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from aerobee.rpc.core import frames
 from aerobee.rpc.core.connection_set import MemoryAccount
@@ -25,8 +25,12 @@ from aerobee.rpc.core.stream import Stream
 
 S = TypeVar("S", bound=Stream)
 
+_JOINED_BYTES_MAX: Final = 32 << 10
+"""So much leaves as one piece of memory: passing more of them on costs more than the copy."""
+_APART_BYTES_MIN: Final = 8 << 10
 
-class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
+
+class Outgoing(FrameParser, asyncio.BufferedProtocol, Generic[S]):
     """The sending half of a connection, and its transport."""
 
     __slots__ = (
@@ -47,6 +51,7 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
         "queued_bytes",
         "send_window",
         "transport",
+        "whole_bytes",
     )
 
     def __init__(
@@ -57,6 +62,8 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
         self.transport: asyncio.Transport | None = None
         self.peer_frame_bytes_max = frames.FRAME_BYTES_MIN
         self.chunk_bytes = min(limits.send_chunk_bytes, frames.FRAME_BYTES_MIN)
+        self.whole_bytes = frames.FRAME_BYTES_MIN
+        """A message of up to so many bytes leaves in one frame, if nothing waits."""
         self.send_window = frames.WINDOW_DEFAULT
         self.is_fast = False
         """Small answers may be written at once: nothing waits, and nothing has to be sent first."""
@@ -67,7 +74,7 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
         self._memory = memory
         self._transport_bytes = 0
         self._waiting: OrderedDict[S, None] = OrderedDict()
-        self._out: list[bytes] = []
+        self._out: list[bytes | memoryview] = []
         self.is_write_due = False
         """What is written now leaves later in this turn, together with everything else."""
         self._turn_bytes = self._turn_streams = 0
@@ -122,7 +129,7 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
             self.is_write_due = True
             self.loop.call_soon(self.flush)
 
-    def write_parts(self, *parts: bytes) -> None:
+    def write_parts(self, *parts: bytes | memoryview) -> None:
         """The same for frames in parts."""
         self._out += parts
         if not self.is_write_due:
@@ -145,7 +152,12 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
         out = self._out
         if out:
             self._out = []
-            transport.write(out[0] if len(out) == 1 else b"".join(out))
+            if len(out) == 1:
+                transport.write(out[0])
+            elif sum(map(len, out)) <= _JOINED_BYTES_MAX:
+                transport.write(b"".join(out))
+            else:
+                transport.writelines(_gathered(out))
         self._turn_bytes = self._turn_streams = 0
         self._refresh_fast()
         if self._waiting and self.send_window > 0 and not self.is_paused and not self.is_closing:
@@ -212,3 +224,20 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
                 f"{self.queued_bytes} bytes wait to be read",
                 Limit.CONNECTION_MEMORY,
             )
+
+
+def _gathered(parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    """The same bytes in fewer pieces: small neighbours are joined, large ones stay as they are."""
+    gathered: list[bytes | memoryview] = []
+    small: list[bytes | memoryview] = []
+    for part in parts:
+        if len(part) < _APART_BYTES_MIN:
+            small.append(part)
+            continue
+        if small:
+            gathered.append(b"".join(small))
+            small = []
+        gathered.append(part)
+    if small:
+        gathered.append(b"".join(small))
+    return gathered

@@ -18,6 +18,13 @@ _NOTHING: Final = 0
 _SETTINGS: Final = -1
 _LONG_BYTES: Final = 1_024
 """Payload size; shorter frames cost little, unless they are HEADERS."""
+_WHOLE_BYTES_MAX: Final = frames.FRAME_BYTES_MIN
+"""DATA frames with a longer payload are handled as it arrives."""
+_READ_APART_BYTES_MIN: Final = 64 << 10
+"""A shorter frame is cheaper to copy than to read in two parts."""
+_PIECE_BYTES_MIN: Final = 1_024
+"""Less of such a payload waits for more: a peer must not cause work for each of its bytes."""
+_NO_STREAM: Final = -1
 PRIORITY_BYTES: Final = 5
 _HANDLERS: Final = (
     "_on_data",
@@ -37,7 +44,7 @@ _Handler = Callable[[Any, bytes, int, int, int, int], None]
 
 class FrameParser(ABC):
     """Calls a handler for each whole frame: handler(data, start, end, flags, stream_id), whose
-    payload is data[start:end]."""
+    payload is data[start:end]. A long DATA frame is handled in pieces, as if each were a frame."""
 
     # Tens of thousands of connections only wait: none of them has a dict of its own.
     __slots__ = (
@@ -45,6 +52,11 @@ class FrameParser(ABC):
         "_block_flags",
         "_block_frames",
         "_expected",
+        "_left_bytes",
+        "_left_flags",
+        "_left_padding",
+        "_left_stream",
+        "ends_long",
         "expects_preface",
         "is_closing",
         "is_settled",
@@ -67,6 +79,8 @@ class FrameParser(ABC):
         self.must_yield = False
         """Stop after this frame, and continue in the loop's next turn."""
         self.rest = b""
+        self.ends_long = False
+        """The last input ended inside or with a frame that is worth being read apart."""
         self.reads_with_frames = 0
         """How many times input completed a frame."""
         # Nothing special, or SETTINGS, or the stream whose header block continues.
@@ -74,6 +88,9 @@ class FrameParser(ABC):
         self._block = b""
         self._block_flags = 0
         self._block_frames = 0
+        # What of a long DATA frame is still to come, and then its padding.
+        self._left_bytes = self._left_padding = 0
+        self._left_flags = self._left_stream = 0
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -98,6 +115,10 @@ class FrameParser(ABC):
 
     @abstractmethod
     def _on_data(self, data: bytes, start: int, end: int, flags: int, stream_id: int) -> None: ...
+
+    @abstractmethod
+    def _on_padding(self, size: int, stream_id: int) -> None:
+        """So much of a DATA frame is padding."""
 
     @abstractmethod
     def _on_priority(
@@ -132,26 +153,29 @@ class FrameParser(ABC):
         Raises:
             ConnectionFailure: the peer broke the protocol or exceeded a limit.
         """
-        position = 0
+        length = 0
+        is_long = self._left_bytes > 0 and self.ends_long
+        position = self._continue(data)
+        if position < 0:
+            return
         available = len(data)
-        if self.expects_preface:
-            if not self._check_preface(data):
-                return
-            position = len(frames.PREFACE)
         handlers = self._handlers
         frame_bytes_max = self.limits.frame_bytes_max
-        while available - position >= frames.HEADER_BYTES:
+        while not self._left_bytes and available - position >= frames.HEADER_BYTES:
             high, low, kind, flags, stream_id = unpack_header(data, position)
             length = high << 8 | low
             if length > frame_bytes_max:
                 raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame is too long")
             start = position + frames.HEADER_BYTES
             end = start + length
+            if length > _WHOLE_BYTES_MAX and kind != frames.DATA:
+                self._check_long(kind, length)
             if end > available:
+                if length > _WHOLE_BYTES_MAX and kind == frames.DATA:
+                    position = self._begin_long(data, start, length, flags, stream_id)
                 break
             position = end
-            if stream_id > frames.STREAM_ID_MAX:
-                stream_id &= frames.STREAM_ID_MAX  # the reserved bit is ignored
+            stream_id &= frames.STREAM_ID_MAX  # the reserved bit is ignored
             if self._expected:
                 self._check_expected(kind, flags, stream_id)
             if kind < len(handlers):
@@ -164,14 +188,84 @@ class FrameParser(ABC):
                     return
                 self.yield_turn()
                 break
+        self.ends_long = is_long or length > _READ_APART_BYTES_MIN
         if position:
             self.reads_with_frames += 1
         self.rest = data[position:]
 
+    def _continue(self, data: bytes) -> int:
+        """How much of the input belongs to what has begun: the preface or a long frame. Negative:
+        more must come."""
+        if self._left_bytes:
+            return self._take_piece(data, 0)
+        if not self.expects_preface:
+            return 0
+        return len(frames.PREFACE) if self._check_preface(data) else -1
+
+    def parse_placed(self, size: int) -> None:
+        """So much of the long DATA frame that is arriving was put where it belongs. Raises as
+        `parse`."""
+        left = self._left_bytes = self._left_bytes - size
+        self.reads_with_frames += 1
+        self._on_data(b"", 0, size, 0 if left else self._left_flags, self._left_stream)
+        if not left:
+            self._end_long()
+        if self.must_yield or self.is_turn_over():
+            self.yield_turn()
+
+    def _begin_long(self, data: bytes, start: int, length: int, flags: int, stream_id: int) -> int:
+        """A DATA frame begins whose payload has not arrived; returns how far the input was used."""
+        if len(data) - start < _PIECE_BYTES_MIN:
+            return start - frames.HEADER_BYTES
+        stream_id &= frames.STREAM_ID_MAX
+        if self._expected:
+            self._check_expected(frames.DATA, flags, stream_id)
+        if flags & frames.PADDED:
+            padding = data[start]
+            start += 1
+            length -= 1 + padding
+            self._on_padding(1 + padding, stream_id)
+            self._left_padding = padding
+        self._left_bytes = length
+        self._left_flags = flags & frames.END_STREAM
+        self._left_stream = stream_id
+        return self._take_piece(data, start)
+
+    def _take_piece(self, data: bytes, start: int) -> int:
+        """Handle what has arrived of the long frame's payload; returns where it ends."""
+        left = self._left_bytes
+        size = min(left, len(data) - start)
+        if size < left and size < _PIECE_BYTES_MIN:
+            return start
+        end = start + size
+        self._left_bytes = left - size
+        if self._left_stream != _NO_STREAM:
+            flags = 0 if size < left else self._left_flags
+            self._on_data(data, start, end, flags, self._left_stream)
+        if size == left:
+            self._end_long()
+            if self._left_bytes:
+                return self._take_piece(data, end)
+        return end
+
+    def _end_long(self) -> None:
+        """Its payload is complete: what follows is its padding, which means nothing."""
+        self._left_bytes, self._left_padding = self._left_padding, 0
+        self._left_stream = _NO_STREAM
+
+    def _check_long(self, kind: int, length: int) -> None:
+        """A frame other than DATA waits until it is complete, so it may not be of any size."""
+        if length > self.limits.header_block_bytes_max:
+            raise ConnectionFailure(
+                ErrorCode.ENHANCE_YOUR_CALM,
+                "a frame is too long for its kind",
+                Limit.HEADER_BLOCK if kind == frames.HEADERS else Limit.PROTOCOL,
+            )
+
     @property
     def is_mid_frame(self) -> bool:
         """A frame or a header block has begun and is incomplete."""
-        return bool(self.rest) or self._expected > _NOTHING
+        return bool(self.rest or self._left_bytes) or self._expected > _NOTHING
 
     def _check_preface(self, data: bytes) -> bool:
         """Whether the preface is complete."""

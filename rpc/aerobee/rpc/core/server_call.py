@@ -203,7 +203,7 @@ class ServerCall(AnsweringStream):
         if not self.method.streams_requests:
             self._receive_single(inbox, end_stream)
         elif inbox.messages or end_stream:
-            if end_stream and inbox.partial:
+            if end_stream and inbox.is_partial:
                 self._end(RpcError(Status.INTERNAL, "the last request is cut off"))
             inbox.wake()
 
@@ -212,6 +212,7 @@ class ServerCall(AnsweringStream):
         method = self.method
         if method is not None and method.plain_bytes_max is not None:
             inbox.decompressed_bytes_max = min(inbox.decompressed_bytes_max, method.plain_bytes_max)
+        inbox.gives_views = method is not None and method.takes_views
 
     def _refuse(self, error: RpcError) -> None:
         """A request is too large, or cannot be decompressed."""
@@ -230,11 +231,11 @@ class ServerCall(AnsweringStream):
         if len(inbox.messages) > 1:
             self._end(RpcError(Status.INTERNAL, "more than one request message"))
         elif end_stream:
-            if inbox.partial or not inbox.messages:
+            if inbox.is_partial or not inbox.messages:
                 self._end(RpcError(Status.INTERNAL, "the request is cut off"))
             else:
                 self.server_connection.dispatch(self)
-        elif inbox.messages and not inbox.partial and not self.receive_window:
+        elif inbox.messages and not inbox.is_partial and not self.receive_window:
             # Nothing more may come, but hyper before version 1 says so only while it could send
             # another byte.
             self.receive_window = 1

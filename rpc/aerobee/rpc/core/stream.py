@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aerobee.rpc.core import frames
 from aerobee.rpc.core.frames import ErrorCode, pack_data_header
-from aerobee.rpc.core.inbox import PREFIX_BYTES, Inbox
+from aerobee.rpc.core.inbox import PREFIX_BYTES, Inbox, Packed
+from aerobee.runtime.place import Place
 
 if TYPE_CHECKING:
     from aerobee.rpc.core.connection import Connection
@@ -28,10 +29,11 @@ _TINY_COST: Final = 0.25
 class Outbox:
     """Data that waits for a window, the transport or its turn."""
 
-    __slots__ = ("messages", "size", "tail", "waiters")
+    __slots__ = ("pieces", "size", "tail", "waiters")
 
     def __init__(self) -> None:
-        self.messages: deque[memoryview] = deque()
+        self.pieces: deque[memoryview] = deque()
+        """Messages with their prefixes, end to end."""
         self.size = 0
         self.tail: bytes | None = None
         """Frames that end our half, sent after all messages."""
@@ -86,29 +88,31 @@ class Stream(ABC):
 
     # ------------------------------------------------------------------------------- sending
 
-    def send_message(self, message: bytes, compressed: int = 0) -> None:
-        """Send or queue one message; our header block must have been sent."""
+    def send_message(self, message: bytes, compressed: int = 0, *, rest: bytes = b"") -> None:
+        """Send or queue one message, which ends with `rest`; our header block must have been
+        sent."""
         connection = self.connection
-        size = len(message) + PREFIX_BYTES
+        size = len(message) + len(rest) + PREFIX_BYTES
         if (
             connection.is_fast
             and self.outbox is None
             and size <= self.send_window
             and size <= connection.send_window
-            and size <= connection.chunk_bytes
+            and size <= connection.whole_bytes
         ):
             self.send_window -= size
             connection.sent_data(size)
             connection.control.tokens = connection.control.burst
-            connection.write_parts(
-                pack_data_header(
-                    size >> 8, size & 0xFF, 0, 0, self.stream_id, compressed, size - PREFIX_BYTES
-                ),
-                message,
+            header = pack_data_header(
+                size >> 8, size & 0xFF, 0, 0, self.stream_id, compressed, size - PREFIX_BYTES
             )
+            if rest:
+                connection.write_parts(header, message, rest)
+            else:
+                connection.write_parts(header, message)
         else:
-            prefix = bytes((compressed,)) + frames.pack_uint32(len(message))
-            self._queue(prefix + message)
+            prefix = bytes((compressed,)) + frames.pack_uint32(size - PREFIX_BYTES)
+            self._queue(prefix, message, rest)
 
     def send_at_once(self, message: bytes, compressed: int = 0) -> None:
         """The same for a caller that has nothing more to send: the message leaves now, without
@@ -123,12 +127,13 @@ class Stream(ABC):
         finally:
             connection.flush()
 
-    def _queue(self, data: bytes) -> None:
+    def _queue(self, *parts: bytes) -> None:
+        size = sum(map(len, parts))
         if self.outbox is None:
             self.outbox = Outbox()
-        self.outbox.messages.append(memoryview(data))
-        self.outbox.size += len(data)
-        self.connection.hold_queued(len(data))
+        self.outbox.pieces.extend([memoryview(part) for part in parts if part])
+        self.outbox.size += size
+        self.connection.hold_queued(size)
         if self.is_closed:
             return
         if self.send_window > 0:
@@ -144,26 +149,31 @@ class Stream(ABC):
         how many. Afterwards the stream may have nothing left to send, or no window."""
         outbox = self.outbox
         assert outbox is not None, "only streams that wait are asked"
-        message = outbox.messages[0]
-        size = min(len(message), room, self.send_window)
+        size = min(outbox.size, room, self.send_window)
         if size <= 0:
             return 0
         connection = self.connection
-        connection.write(
+        pieces = outbox.pieces
+        chunk: list[bytes | memoryview] = [
             frames.pack_header(size >> 8, size & 0xFF, frames.DATA, 0, self.stream_id)
-            + message[:size]
-        )
+        ]
+        left = size
+        while left:
+            piece = pieces[0]
+            if len(piece) > left:
+                chunk.append(piece[:left])
+                pieces[0] = piece[left:]
+                break
+            chunk.append(pieces.popleft())
+            left -= len(piece)
+            connection.control.tokens = connection.control.burst
+        connection.write_parts(*chunk)
         self.send_window -= size
         outbox.size -= size
         connection.hold_queued(-size)
-        if size < len(message):
-            outbox.messages[0] = message[size:]
-        else:
-            outbox.messages.popleft()
-            connection.control.tokens = connection.control.burst
         if outbox.size <= connection.limits.stream_backlog_bytes and outbox.waiters:
             outbox.wake()
-        if not outbox.messages:
+        if not pieces:
             self.outbox = None
             if outbox.tail is not None:
                 connection.write(outbox.tail)
@@ -222,13 +232,17 @@ class Stream(ABC):
         inbox = self.inbox
         assert inbox is not None, "an inbox was opened"
         connection = self.connection
-        if end - start < _TINY_BYTES and end - start < inbox.missing and inbox.partial:
+        if (
+            end - start < _TINY_BYTES
+            and end - start < inbox.missing
+            and (inbox.partial or (inbox.place is not None and not inbox.placed_bytes))
+        ):
             connection.spend(_TINY_COST)  # neither the beginning of a message nor its end
         connection.hold_received(end - start)
         if self.is_closed:  # these bytes were too many, and have ended the connection
             connection.hold_received(start - end)
             return inbox
-        overhead = inbox.overhead
+        overhead, reserved_bytes = inbox.overhead, inbox.reserved_bytes
         try:
             inbox.feed(data, start, end)
         finally:  # also for the messages before one that is too large
@@ -239,6 +253,11 @@ class Stream(ABC):
                 connection.extensions.extend(self, inbox.missing - self.receive_window)
         elif inbox.extension and not inbox.missing:
             connection.extensions.end(inbox)
+        # Memory only for what the peer may send now.
+        if 0 < inbox.missing <= self.receive_window:
+            inbox.make_place()
+        if inbox.reserved_bytes != reserved_bytes:
+            connection.hold_reserved(inbox.reserved_bytes - reserved_bytes)
         return inbox
 
     def take(self, target_bytes: int) -> bytes:
@@ -248,6 +267,13 @@ class Stream(ABC):
         Raises:
             RpcError: see `Inbox.plain`.
         """
+        message = self._pop(target_bytes)
+        if isinstance(message, bytes):
+            return message
+        assert self.inbox is not None, "an inbox was opened"
+        return self.inbox.plain(message)
+
+    def _pop(self, target_bytes: int) -> bytes | Packed | Place:
         inbox = self.inbox
         assert inbox is not None, "an inbox was opened"
         message, size, overhead = inbox.pop()
@@ -257,10 +283,11 @@ class Stream(ABC):
             if grant >= target_bytes >> 1:
                 self.receive_window += grant
                 self.connection.write(frames.window_update(self.stream_id, grant))
-        return message if isinstance(message, bytes) else inbox.plain(message)
+        return message
 
-    async def next_message(self, target_bytes: int) -> bytes | None:
-        """The next message, once there is one; None after the last. Only one reader at a time.
+    async def next_message(self, target_bytes: int) -> bytes | memoryview | None:
+        """The next message, once there is one; None after the last. Only one reader at a time. A
+        view only if the inbox `gives_views`.
 
         Raises:
             RpcError: see `Inbox.plain`.
@@ -275,7 +302,12 @@ class Stream(ABC):
                 await inbox.reader
             finally:
                 inbox.reader = None
-        return self.take(target_bytes)
+        message = self._pop(target_bytes)
+        if isinstance(message, bytes):
+            return message
+        if isinstance(message, Place) and inbox.gives_views:
+            return message.view
+        return inbox.plain(message)
 
     # -------------------------------------------------------------------------------- ending
 
@@ -297,4 +329,7 @@ class Stream(ABC):
                 connection.extensions.end(inbox)
             connection.hold_received(-inbox.size - inbox.overhead)
             inbox.size = inbox.overhead = 0
+            if inbox.place is not None:
+                connection.hold_reserved(-inbox.reserved_bytes)
+                inbox.place = None
             inbox.wake()

@@ -235,7 +235,7 @@ class StreamCall(ClientCall):
             self._tell(inbox)
 
     def stop_or_end(self, error: CallError | None) -> None:
-        if error is None and self.inbox is not None and self.inbox.partial:
+        if error is None and self.inbox is not None and self.inbox.is_partial:
             error = CallError(Status.INTERNAL, "the server cut its last answer off")
         self.stop(error)
 

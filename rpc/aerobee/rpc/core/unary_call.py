@@ -54,7 +54,7 @@ class UnaryCall(ClientCall):
             connection.is_fast
             and size <= self.send_window
             and size <= connection.send_window
-            and size <= connection.chunk_bytes
+            and size <= connection.whole_bytes
             and block_size <= _BLOCK_BYTES_FAST
         ):
             connection.sent_data(size)
@@ -147,7 +147,7 @@ class UnaryCall(ClientCall):
             self.end_without_status()
 
     def stop_or_end(self, error: CallError | None) -> None:
-        is_partial = self.inbox is not None and self.inbox.partial
+        is_partial = self.inbox is not None and self.inbox.is_partial
         if error is None and (self._message is None or is_partial):
             what = "cut its answer off" if is_partial else "answered OK without an answer"
             error = CallError(Status.INTERNAL, f"the server {what}")

@@ -9,6 +9,7 @@ alike.
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +18,7 @@ from typing import Final, NoReturn
 import numpy as np
 from isal.isal_zlib import crc32
 
+from aerobee.store.format.batch_properties import BatchProperties
 from aerobee.store.format.body_checksums import bodies_match
 from aerobee.store.format.checked_batch import CheckedBatch
 from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
@@ -42,7 +44,7 @@ from aerobee.store.format.record_layout import (
     SYSFLAG_STORE_HOST_V6,
     TOPIC_V1_BYTES_MAX,
 )
-from aerobee.store.format.tags import TagsCodes
+from aerobee.store.format.tags import TagsCodes, has_tags
 
 __all__ = [
     "BatchFault",
@@ -117,7 +119,7 @@ class BatchLimits:
 
 
 def check_batch(
-    records: bytes,
+    records: bytes | memoryview,
     sizes: Sequence[int],
     *,
     topic: str,
@@ -126,18 +128,21 @@ def check_batch(
     tags: TagsCodes,
     array_records_min: int = ARRAY_RECORDS_MIN,
 ) -> CheckedBatch:
-    """Copy `records` once and verify them. Raises BatchIllegal.
+    """Verify records. Raises BatchIllegal.
+
+    A large batch in writable memory is checked, stamped and written where it is: the memory must
+    be nobody else's. All other records are copied once.
 
     `store_host_ipv6` is the family of the broker's own host: the slot in each record must fit it.
     From `array_records_min` records on, arrays are used; the result is the same.
     """
     topic_bytes = topic.encode("utf-8", "surrogatepass")
     _check_whole(records, sizes, topic, len(topic_bytes), limits)
-    check = _RecordCheck(records, topic_bytes, limits, store_host_ipv6)
     if len(sizes) >= array_records_min:
-        arrays = check.many(sizes)
+        arrays = _records_of(records, sizes, topic_bytes, limits, store_host_ipv6=store_host_ipv6)
         if arrays is not None:
-            return _batch_of_arrays(check, arrays, topic, tags)
+            return _batch_of_arrays(records, arrays, topic, tags, store_host_ipv6=store_host_ipv6)
+    check = _RecordCheck(bytes(records), topic_bytes, limits, store_host_ipv6)
     return _batch_of_rows(check, sizes, topic, tags)
 
 
@@ -153,7 +158,11 @@ def number_batch(batch: CheckedBatch, runs: Sequence[ProducerRun]) -> None:
 
 
 def _check_whole(
-    records: bytes, sizes: Sequence[int], topic: str, topic_size: int, limits: BatchLimits
+    records: bytes | memoryview,
+    sizes: Sequence[int],
+    topic: str,
+    topic_size: int,
+    limits: BatchLimits,
 ) -> None:
     is_retry = topic.startswith(RETRY_PREFIX)
     topic_bytes_max = limits.retry_topic_bytes_max if is_retry else limits.topic_bytes_max
@@ -177,8 +186,9 @@ def _batch_of_rows(
 ) -> CheckedBatch:
     alike = check.alike(sizes) if len(sizes) >= ALIKE_RECORDS_MIN else None
     starts, sys_flags, properties_starts, properties = alike or check.each(sizes)
+    texts = BatchProperties.of(properties)
     property_crcs: list[int] = []
-    if PROPERTY_CRC_PREFIX in b"\x02".join(properties):
+    if PROPERTY_CRC_PREFIX in texts.joined:
         property_crcs = [
             index for index, text in enumerate(properties) if has_property_crc(text, 0, len(text))
         ]
@@ -190,31 +200,38 @@ def _batch_of_rows(
         sizes=list(sizes),
         sys_flags=sys_flags,
         properties_starts=properties_starts,
-        properties=properties,
+        properties=texts,
         property_crcs=property_crcs,
         tags=tags,
-        tags_codes=tags.codes_of(properties),
+        tags_codes=tags.codes_of(properties, texts.joined),
     )
 
 
 def _batch_of_arrays(
-    check: _RecordCheck, arrays: RecordArrays, topic: str, tags: TagsCodes
+    records: bytes | memoryview,
+    arrays: RecordArrays,
+    topic: str,
+    tags: TagsCodes,
+    *,
+    store_host_ipv6: bool,
 ) -> CheckedBatch:
-    records = check.records
-    properties_starts = arrays.properties_starts.tolist()
-    ends = arrays.ends.tolist()
-    properties = [records[start:end] for start, end in zip(properties_starts, ends, strict=True)]
+    buffer: bytearray | memoryview
+    if isinstance(records, memoryview) and not records.readonly:
+        buffer = records
+    else:
+        buffer = bytearray(records)
+    properties = BatchProperties.at(records, arrays.properties_starts, arrays.ends)
     # Records are longer than 20 bytes, so the positions are inside the buffer.
     names = byte_field(records, ">i8")[arrays.ends - PROPERTY_CRC_SIZE]
     property_crcs = [
         index
         for index in np.flatnonzero(names == PROPERTY_CRC_NAME).tolist()
-        if has_property_crc(records, properties_starts[index], ends[index])
+        if has_property_crc(properties[index], 0, len(properties[index]))
     ]
     return CheckedBatch(
-        buffer=check.buffer,
+        buffer=buffer,
         topic=topic,
-        store_host_ipv6=check.store_host_ipv6,
+        store_host_ipv6=store_host_ipv6,
         starts=arrays.starts,
         sizes=arrays.ends - arrays.starts,
         sys_flags=arrays.sys_flags,
@@ -222,7 +239,11 @@ def _batch_of_arrays(
         properties=properties,
         property_crcs=property_crcs,
         tags=tags,
-        tags_codes=np.array(tags.codes_of(properties), np.int64),
+        tags_codes=(
+            np.array(tags.codes_of(properties, properties.joined), np.int64)
+            if has_tags(properties.joined)
+            else np.zeros(len(properties), np.int64)
+        ),
     )
 
 
@@ -388,43 +409,50 @@ class _RecordCheck:
             )
             _refuse(BatchFault.PROPERTIES_TOO_LARGE, index, message)
 
-    def many(self, sizes: Sequence[int]) -> RecordArrays | None:
-        """The columns of all records, or None if one of them is illegal."""
-        buffer = self.records
-        limits = self.limits
-        size_column = np.fromiter(sizes, np.int64, len(sizes))
-        if int(size_column.min()) < RECORD_SIZE_MIN:
-            return None
-        ends = np.cumsum(size_column)
-        arrays = parse_records(buffer, ends - size_column, ends)
-        is_long_v1 = len(self.topic) > TOPIC_V1_BYTES_MAX
-        if (
-            is_long_v1
-            and (read_field(byte_field(buffer, ">i4"), arrays.starts + 4) == MAGIC_V1).any()
-        ):
-            return None
-        if not (
-            arrays.legal.all()
-            and ((arrays.sys_flags & SYSFLAG_STORE_HOST_V6) == self.store_host_bit).all()
-            and self._topics_equal(arrays)
-            and int((arrays.body_ends - arrays.body_starts).max()) <= limits.body_bytes_max
-            and int((arrays.body_ends - arrays.body_starts).min()) >= limits.body_bytes_min
-            and int(size_column.max()) <= limits.record_bytes_max
-            and int((ends - arrays.properties_starts).max()) <= limits.properties_bytes_max
-        ):
-            return None
-        if not bodies_match(buffer, arrays).all():
-            return None
-        return arrays
 
-    def _topics_equal(self, arrays: RecordArrays) -> bool:
-        """Whether each record has the batch's topic; lengths must be legal."""
-        width = len(self.topic)
-        if ((arrays.topic_ends - arrays.topic_starts) != width).any():
-            return False
-        # Element p is the text at byte p. Padding zeros do not matter: the lengths are equal.
-        text = np.ndarray((len(self.records) - width + 1,), f"S{width}", self.records, 0, (1,))
-        return bool((text[arrays.topic_starts] == self.topic).all())
+def _records_of(
+    records: bytes | memoryview,
+    sizes: Sequence[int],
+    topic: bytes,
+    limits: BatchLimits,
+    *,
+    store_host_ipv6: bool,
+) -> RecordArrays | None:
+    """The columns of all records, or None if one of them is illegal."""
+    if isinstance(sizes, array):
+        size_column = np.asarray(sizes).astype(np.int64)
+    else:
+        size_column = np.fromiter(sizes, np.int64, len(sizes))
+    if int(size_column.min()) < RECORD_SIZE_MIN:
+        return None
+    ends = np.cumsum(size_column)
+    arrays = parse_records(records, ends - size_column, ends)
+    is_long_v1 = len(topic) > TOPIC_V1_BYTES_MAX
+    if is_long_v1 and (read_field(byte_field(records, ">i4"), arrays.starts + 4) == MAGIC_V1).any():
+        return None
+    store_host_bit = SYSFLAG_STORE_HOST_V6 if store_host_ipv6 else 0
+    body_sizes = arrays.body_ends - arrays.body_starts
+    if not (
+        arrays.legal.all()
+        and ((arrays.sys_flags & SYSFLAG_STORE_HOST_V6) == store_host_bit).all()
+        and _topics_equal(records, arrays, topic)
+        and int(body_sizes.max()) <= limits.body_bytes_max
+        and int(body_sizes.min()) >= limits.body_bytes_min
+        and int(size_column.max()) <= limits.record_bytes_max
+        and int((ends - arrays.properties_starts).max()) <= limits.properties_bytes_max
+    ):
+        return None
+    return arrays if bodies_match(records, arrays).all() else None
+
+
+def _topics_equal(records: bytes | memoryview, arrays: RecordArrays, topic: bytes) -> bool:
+    """Whether each record has the batch's topic; lengths must be legal."""
+    width = len(topic)
+    if ((arrays.topic_ends - arrays.topic_starts) != width).any():
+        return False
+    # Element p is the text at byte p. Padding zeros do not matter: the lengths are equal.
+    text = np.ndarray((len(records) - width + 1,), f"S{width}", records, 0, (1,))
+    return bool((text[arrays.topic_starts] == topic).all())
 
 
 def _refuse(kind: BatchFault, index: int, message: str) -> NoReturn:

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from aerobee.store.format.batch_properties import BatchProperties
 from aerobee.store.format.consume_queue_entry import pack_entries, pack_entry
 from aerobee.store.format.index_file import IndexKeys
 from aerobee.store.format.index_keys import gather_pieces, hash_alike, hash_keys, topic_hash
@@ -57,7 +58,7 @@ _STORED: Final = {False: struct.Struct(">q8s"), True: struct.Struct(">q20s")}
 
 
 class CheckedBatch:
-    """Records end to end in `buffer`, verified by `check_batch`.
+    """Records end to end in `buffer`, verified by `check_batch`, and nobody else's.
 
     `buffer` must not be resized. `starts` and `sizes` are relative to it; `tags_codes` are final
     once stamped (those of the schedule topic depend on the store timestamp). `property_crcs` are
@@ -86,14 +87,14 @@ class CheckedBatch:
     def __init__(
         self,
         *,
-        buffer: bytearray,
+        buffer: bytearray | memoryview,
         topic: str,
         store_host_ipv6: bool,
         starts: list[int] | Int64Array,
         sizes: list[int] | Int64Array,
         sys_flags: list[int] | Int64Array,
         properties_starts: list[int] | Int64Array,
-        properties: Sequence[bytes],
+        properties: BatchProperties,
         property_crcs: list[int],
         tags: TagsCodes,
         tags_codes: list[int] | Int64Array,
@@ -287,10 +288,11 @@ class CheckedBatch:
         physical_offsets: Int64Array,
         store_timestamp_ms: int,
     ) -> UnhashedKeys:
-        properties: bytes | bytearray = self.buffer
         places = properties_starts, ends
         # Copying many small pieces takes longer than keeping everything costs.
-        if len(ends) <= _COPIED_RECORDS_MAX:
+        if len(ends) > _COPIED_RECORDS_MAX:
+            properties = bytes(self.buffer)
+        else:
             properties = gather_pieces(self.buffer, properties_starts, ends)
             sizes = ends - properties_starts
             places = np.cumsum(sizes) - sizes, np.cumsum(sizes)

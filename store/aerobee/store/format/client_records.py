@@ -29,7 +29,7 @@ def check_client_records(batch: CheckedBatch) -> None:
     """Raises BatchIllegal for the first record that a client may not send."""
     if batch.has_flags(_REFUSED_FLAGS):
         _refuse_flags(batch)
-    if may_be_illegal(batch.properties):
+    if may_be_illegal(batch.properties.joined):
         _check_each(batch.properties)
 
 

@@ -43,7 +43,7 @@ def has_property_crc(buffer: bytes | bytearray, properties_start: int, end: int)
     )
 
 
-def write_property_crc(buffer: bytearray, start: int, end: int) -> None:
+def write_property_crc(buffer: bytearray | memoryview, start: int, end: int) -> None:
     """Write the reserved digits of the stamped record at [start, end)."""
     buffer[end - 11 : end - 1] = _digits(buffer, start, end)
 
@@ -58,7 +58,7 @@ def property_crc_matches(
     return buffer[end - 11 : end - 1] == _digits(buffer, start, end)
 
 
-def _digits(buffer: bytes | bytearray, start: int, end: int) -> bytes:
+def _digits(buffer: bytes | bytearray | memoryview, start: int, end: int) -> bytes:
     with memoryview(buffer) as whole, whole[start : end - PROPERTY_CRC_SIZE] as covered:
         value = crc32(covered) & _MASK
     return f"{value:010d}"[::-1].encode()

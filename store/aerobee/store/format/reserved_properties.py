@@ -9,7 +9,6 @@ brokers, are not checked.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from aerobee.store.format.properties import (
@@ -177,12 +176,11 @@ def check_property(name: str, value: str) -> None:
         raise PropertyIllegal(allowed.refusal(name))
 
 
-def may_be_illegal(properties: Iterable[bytes]) -> bool:
-    """Whether `check_property` may refuse one of these; False is certain.
+def may_be_illegal(joined: bytes) -> bool:
+    """Whether `check_property` may refuse one of these, each after VALUE_END; False is certain.
 
-    Costs about 0.15 us per message; `check_property` for each of its properties would take 3.
+    Costs about 0.1 us per message; `check_property` for each of its properties would take 3.
     """
-    joined = VALUE_END + VALUE_END.join(properties)
     return _SUSPECT.search(joined) is not None
 
 

@@ -50,9 +50,9 @@ class TagsCodes:
         tag = find_property(buffer, start, end, b"TAGS")
         return 0 if tag is None else self.code_of(tag)
 
-    def codes_of(self, properties: Sequence[bytes]) -> list[int]:
-        """`code_in` for the properties of many messages."""
-        if b"TAGS\x01" not in b"\x02".join(properties):
+    def codes_of(self, properties: Sequence[bytes], joined: bytes | None = None) -> list[int]:
+        """`code_in` for the properties of many messages, which may be given end to end, too."""
+        if not has_tags(b"\x02".join(properties) if joined is None else joined):
             return [0] * len(properties)
         known = self._codes
         codes = []
@@ -77,6 +77,12 @@ class TagsCodes:
         if level <= 0:
             return self.code_in(buffer, start, end)
         return store_timestamp_ms + self._levels.delay_ms(level)
+
+
+def has_tags(joined: bytes) -> bool:
+    """Whether any message may have a tag, given the properties of many end to end; False is
+    certain."""
+    return b"TAGS\x01" in joined
 
 
 def _delay_level(value: bytes | None) -> int:

@@ -146,8 +146,8 @@ def wish_of(wanted: broker_pb2.Filter, expressions: CompiledExpressions) -> Wish
     return parse_tags(wanted.expression)
 
 
-def pull_frame_bytes(frame: PulledFrame) -> bytes:
-    """A PullFrame as it goes over the wire.
+def pull_frame_parts(frame: PulledFrame) -> tuple[bytes, bytes]:
+    """A PullFrame as it goes over the wire: end to end, these are one.
 
     Equal to protobuf's own encoding except for the order of fields. It exists because protobuf
     copies the records three times, and they are most of what a broker sends.
@@ -172,8 +172,8 @@ def pull_frame_bytes(frame: PulledFrame) -> bytes:
     size = len(head) + (1 + len(records_size) + len(records) if records else 0)
     parts = [_HANDLE_TAG, varint(frame.handle), _RESULT_TAG, varint(size), head]
     if records:
-        parts += (_RECORDS_TAG, records_size, records)
-    return b"".join(parts)
+        parts += (_RECORDS_TAG, records_size)
+    return b"".join(parts), records
 
 
 # ---------------------------------------------------------------------------------- groups

@@ -1,6 +1,6 @@
 """PullService: many queues over one stream, or one answer to one question.
 
-PullStream writes frames as bytes encoded by `convert.pull_frame_bytes`; `add_pull_service`
+PullStream writes frames in parts encoded by `convert.pull_frame_parts`; `add_pull_service`
 registers it that way.
 """
 
@@ -14,7 +14,7 @@ import grpc
 
 from aerobee.access.meter import CURRENT_METER, Meter, begin_poll, hold_subscriptions
 from aerobee.broker.counters import Counters
-from aerobee.broker.edge.own.convert import READ_CODES, pull_frame_bytes, wish_of
+from aerobee.broker.edge.own.convert import READ_CODES, pull_frame_parts, wish_of
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.ownership import lease_expired
 from aerobee.broker.groups.queue_leases import GroupQueue
@@ -30,6 +30,7 @@ from aerobee.broker.reading.single_reads import SingleReads
 from aerobee.broker.sending.guard import Guard
 from aerobee.domain import names
 from aerobee.domain.sql_filter.expression import CompiledExpressions
+from aerobee.rpc.served_method import joined_parts
 from aerobee.rpc.serving import MethodTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, InvalidArgument, ShuttingDown
@@ -147,7 +148,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
             else:
                 if meter is not None and frame.fetched is not None and frame.fetched.wait_s:
                     await meter.pause(frame.fetched.wait_s)
-                await write(pull_frame_bytes(frame))
+                await write(pull_frame_parts(frame))
                 if frame.parameters is not None and frame.fetched is not None:
                     self._delivered(frame.parameters, frame.fetched)
 
@@ -234,12 +235,12 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
 
 
 def add_pull_service(service: PullService, server: MethodTable) -> None:
-    """Register with frames as bytes; otherwise as `add_PullServiceServicer_to_server`."""
+    """Register with frames in parts; otherwise as `add_PullServiceServicer_to_server`."""
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "PullStream": grpc.stream_stream_rpc_method_handler(
             service.PullStream,
             request_deserializer=broker_pb2.PullCommand.FromString,
-            response_serializer=None,
+            response_serializer=joined_parts,
         ),
         "Pull": grpc.unary_unary_rpc_method_handler(
             service.Pull,

@@ -7,6 +7,7 @@ queues) has the narrower limits.
 
 from __future__ import annotations
 
+from aerobee.broker.edge.own.long_frames import read_long_frame
 from aerobee.broker.groups.members import SUBSCRIPTIONS_PER_MEMBER_MAX
 from aerobee.broker.groups.ownership import QUEUES_PER_MEMBER_MAX
 from aerobee.cluster_view.ring_wishes import WISHES_PER_FRAME_MAX
@@ -170,4 +171,5 @@ def broker_request_limits() -> RequestLimits:
         _REQUEST_BYTES_MAX,
         _FIELDS,
         package="aerobee.v1",
+        views={"SendFrame": read_long_frame},
     )

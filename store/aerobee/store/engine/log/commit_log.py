@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Sequence
 
 from aerobee.runtime.errors import MessageNotFound, MessageTooLarge, NotWritable
+from aerobee.runtime.place import Place
 from aerobee.store.engine.disk import Advice, BytesLike, Disk, DiskFile
 from aerobee.store.engine.errors import DISK_FULL
 from aerobee.store.engine.file_cache import FileCache
@@ -27,8 +28,6 @@ from aerobee.store.format.names import file_name
 from aerobee.store.format.record import blank_record
 
 Run = tuple[int, int]
-
-_SCRATCH_BYTES = 1024 * 1024
 
 
 class CommitLog:
@@ -55,7 +54,6 @@ class CommitLog:
         self.spares = Spares(disk, segment_bytes, keep_free_bytes=keep_free_bytes)
         self._sealed_unsynced: list[DiskFile] = []
         self._names_changed = False
-        self._scratch = memoryview(bytearray(0))
         self.end = segments[-1].end if segments else 0
         self.store_timestamp_ms = store_timestamp_ms
         self._room_end = segments[-1].base + segment_bytes if segments else 0
@@ -228,19 +226,17 @@ class CommitLog:
         total = 0
         for _, size in runs:
             total += size
-        scratch = self._scratch_of(total)
-        filled = 0
+        place = Place(total)
         for position, size in runs:
             segment = self._segment_at(position, size)
             try:
                 file = segment.file or self._files.get(segment.path, Advice.RANDOM)
             except FileNotFoundError:
                 raise _removed(segment) from None
-            target = scratch[filled : filled + size]
-            if not file.read_into_nowait(position - segment.base, target):
+            if not file.read_into_nowait(position - segment.base, place.room(size)):
                 return None
-            filled += size
-        return bytes(scratch[:total])
+            place.filled += size
+        return place.message()
 
     def read(self, runs: Sequence[Run], handle: SegmentHandle | None = None) -> bytes:
         """[any thread] The same, waiting for the disk. `handle` serves a reader's next read."""
@@ -291,13 +287,6 @@ class CommitLog:
         if position == self.end:
             return position
         return self._segment_at(position, 1).end
-
-    def _scratch_of(self, size: int) -> memoryview:
-        if size > _SCRATCH_BYTES:
-            return memoryview(bytearray(size))
-        if not len(self._scratch):
-            self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
-        return self._scratch
 
     def _segment_at(self, position: int, size: int) -> Segment:
         segments = self._segments
