@@ -26,7 +26,6 @@ from aerobee.broker.replication.roles import Roles
 from aerobee.broker.replication.term_keeper import Stretch, TermKeeper
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.sending.halves import HALF_QUEUE
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.transactions.asked import AskedProducers
 from aerobee.broker.transactions.checks import CheckRules, Checks
@@ -40,7 +39,7 @@ from aerobee.broker.transactions.follower import (
     TransactionFollower,
 )
 from aerobee.broker.transactions.hold import TransactionsHold
-from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC, CommitIntent
+from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC, Commit, CommitIntent
 from aerobee.broker.transactions.known import KnownHalves
 from aerobee.broker.transactions.listing import Listing
 from aerobee.broker.transactions.questions import Producers, Question
@@ -234,8 +233,8 @@ class Transactions(Feature):
         return confirmed_end >= self._begun_end and self.follower.has_all
 
     async def _finish_newest(self, stretch: Stretch[MasterTerm]) -> bool:
-        """A commit of the last master may have its message but not its op message: returns whether
-        this was the case. Raises AerobeeError; NotMaster also if the stretch is over."""
+        """Commits of the last master may have their messages but not their op message: returns
+        whether this was the case. Raises AerobeeError; NotMaster also if the stretch is over."""
         end = self._parts.store.queues.bounds(TRANSACTION_JOURNAL_TOPIC, 0).max_offset
         data = await self._record(TRANSACTION_JOURNAL_TOPIC, 0, end - 1) if end else None
         stretch.check()
@@ -245,15 +244,20 @@ class Transactions(Feature):
             intent = CommitIntent.decode(bytes(Record(data).body))
             if intent is None:
                 return False
-            state = self.aside if intent.is_aside else self.pending
-            if state.at(intent.half_offset) is None:
-                return False
-            message = await self._record(intent.topic, intent.queue_id, intent.offset)
+            stored = [each for each in intent.commits if await self._is_stored(each, intent)]
             stretch.check()
-            is_stored = message is not None and is_commit_of(Record(message), intent.half_position)
         except (RecordCorrupt, ValueError) as error:
             raise AerobeeError(f"the newest intent of a commit cannot be read: {error}") from None
-        return self.ends.finish(intent, is_stored)
+        return self.ends.finish(intent, stored)
+
+    async def _is_stored(self, commit: Commit, intent: CommitIntent) -> bool:
+        """Whether its message is there and its half message waits. Raises RecordCorrupt,
+        AerobeeError."""
+        state = self.aside if intent.is_aside else self.pending
+        if state.at(commit.half_offset) is None:
+            return False
+        data = await self._record(commit.topic, commit.queue_id, commit.offset)
+        return data is not None and is_commit_of(Record(data), commit.half_position)
 
     def _on_followed(self) -> None:
         self.ends.followed()
@@ -301,12 +305,12 @@ class Transactions(Feature):
     # ------------------------------------------------------------------------------ reading
 
     async def _read_half(self, topic: str, half: HalfMessage) -> bytes:
-        data = await self._record(topic, HALF_QUEUE, half.offset)
-        if data is None:
+        try:
+            return await self._parts.queues.piece(half.position, half.size)
+        except MessageNotFound:
             raise MessageNotFound(
                 f"the half message of transaction {half.transaction_id} was removed from the log"
-            )
-        return data
+            ) from None
 
     async def _record(self, topic: str, queue_id: int, offset: int) -> bytes | None:
         return await self._parts.queues.record(topic, queue_id, offset)
