@@ -95,8 +95,8 @@ TRANSACTIONS: Final = (
         name="finished-after-it-left",
         breaks="a master that hands over writes on in a term that it has left",
         at="feature.py::Transactions._finish_newest",
-        old="stretch.check()\nis_stored =",
-        new="is_stored =",
+        old="stretch.check()\nreturn self.ends",
+        new="return self.ends",
         tests=(
             "tests/broker/replication/test_left_terms.py"
             "::test_a_break_in_a_hand_over_ends_each_transaction_once",

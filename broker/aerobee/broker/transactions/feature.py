@@ -245,9 +245,9 @@ class Transactions(Feature):
             if intent is None:
                 return False
             stored = [each for each in intent.commits if await self._is_stored(each, intent)]
-            stretch.check()
         except (RecordCorrupt, ValueError) as error:
             raise AerobeeError(f"the newest intent of a commit cannot be read: {error}") from None
+        stretch.check()
         return self.ends.finish(intent, stored)
 
     async def _is_stored(self, commit: Commit, intent: CommitIntent) -> bool:

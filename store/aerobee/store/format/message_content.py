@@ -33,9 +33,7 @@ def content_digest(body_crc: int, properties: bytes) -> str:
 
 def _digest(body_crc: int, properties: Mapping[str, str]) -> str:
     told = sorted(
-        item
-        for item in properties.items()
-        if item[0] in _SENDERS or allowed_of(item[0]) is None
+        item for item in properties.items() if item[0] in _SENDERS or allowed_of(item[0]) is None
     )
     text = repr((body_crc, told)).encode("utf-8", "surrogatepass")
     return blake2b(text, digest_size=8).hexdigest()
