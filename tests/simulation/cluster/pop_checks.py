@@ -25,7 +25,7 @@ from aerobee.broker.pop.entries import (
     QueueImage,
     decode_entry,
 )
-from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
+from aerobee.rocketmq_api.rules.handles import ReceiptHandle
 from aerobee.store.format.dead_letter_fields import (
     DEAD_LETTER_PREFIX,
     RETRY_PREFIX,
