@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from aerobee.broker.config import TransactionsConfig
+from aerobee.broker.transactions.feature import Transactions
 from aerobee.store.format.delayed_records import HALF_TOPIC
 from aerobee.store.format.record import encode_batch
 from aerobee.v1 import broker_pb2, common_pb2
@@ -21,7 +22,7 @@ async def broker(start_broker: StartBroker) -> RunningBroker:
 
 
 async def ready(broker: RunningBroker) -> RunningBroker:
-    await until(lambda: broker.wiring.transactions.ends.is_ready)
+    await until(lambda: broker.feature(Transactions).ends.is_ready)
     return broker
 
 
@@ -55,7 +56,7 @@ async def send(
 
 
 async def halves(broker: RunningBroker) -> list[bytes]:
-    await until(lambda: not broker.wiring.halves.recent_count)
+    await until(lambda: broker.feature(Transactions).follower.has_all)
     return [bytes(each.body) for each in await stored(broker, HALF_TOPIC, 1)]
 
 

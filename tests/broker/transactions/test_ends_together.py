@@ -11,6 +11,7 @@ import pytest
 
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.transactions.end_turns import TOGETHER_MAX
+from aerobee.broker.transactions.feature import Transactions
 from aerobee.broker.transactions.intents import (
     TRANSACTION_JOURNAL_TOPIC,
     Commit,
@@ -42,15 +43,19 @@ async def begin(broker: RunningBroker, ids: Sequence[str]) -> None:
     client = V2(broker.channel)
     for each in ids:
         assert codes((await client.send(half_message(each, each.encode()))).entries) == [v2.OK]
-    ends = broker.wiring.transactions.ends
-    await until(lambda: ends.is_ready and not broker.wiring.halves.recent_count)
+    await ready(broker)
+    await until(lambda: len(broker.feature(Transactions).pending) == len(ids))
+
+
+async def ready(broker: RunningBroker) -> None:
+    await until(lambda: broker.feature(Transactions).ends.is_ready)
 
 
 async def end_all(
     broker: RunningBroker, ids: Sequence[str], outcome: Outcome = COMMITTED
 ) -> list[Outcome | BaseException]:
     """In one turn of the loop."""
-    ends = broker.wiring.transactions.ends
+    ends = broker.feature(Transactions).ends
     return await asyncio.gather(
         *(ends.end(TransactionName(ORDERS, each), outcome, 10_000) for each in ids),
         return_exceptions=True,
@@ -153,7 +158,7 @@ async def test_a_log_that_ends_before_their_op_message_has_ended_all_of_them_onc
     monkeypatch.undo()
 
     again = await start_broker()
-    await until(lambda: again.wiring.transactions.ends.is_ready)
+    await ready(again)
     assert await end_all(again, IDS, ROLLED_BACK) == [COMMITTED] * len(IDS)
     assert await seen(again) == AS_BODIES
     ((offsets, outcome),) = await ops(again)
@@ -177,7 +182,7 @@ async def test_a_log_that_ends_among_their_messages_has_ended_those_that_are_the
     monkeypatch.undo()
 
     again = await start_broker()
-    await until(lambda: again.wiring.transactions.ends.is_ready)
+    await ready(again)
     assert await seen(again) == [each.encode() for each in committed]
     open_ones = [each for each in IDS if each not in committed]
     assert await end_all(again, open_ones, ROLLED_BACK) == [ROLLED_BACK] * len(open_ones)
@@ -229,7 +234,7 @@ async def test_no_commit_begins_before_the_last_ones_have_their_op_message(
     monkeypatch.undo()
 
     again = await start_broker()
-    await until(lambda: again.wiring.transactions.ends.is_ready)
+    await ready(again)
     assert await end_all(again, IDS) == [COMMITTED] * len(IDS)
     assert await seen(again) == AS_BODIES
 
