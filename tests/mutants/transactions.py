@@ -21,6 +21,47 @@ TRANSACTIONS: Final = (
         ),
     ),
     Mutant(
+        name="ended-together-forgotten",
+        breaks="of commits that share an intent, a crash delivers all but the last one twice",
+        at="intents.py::CommitIntent.decode",
+        old="(*others, last)",
+        new="(last,)",
+        tests=(
+            f"{_TESTS}/test_ends_together.py"
+            "::test_a_log_that_ends_among_their_messages_has_ended_those_that_are_there",
+        ),
+    ),
+    Mutant(
+        name="commit-before-op-message",
+        breaks="a commit hides the intent of the last ones, whose messages a crash delivers again",
+        at="end_turns.py::EndTurns._commit",
+        old="self.ops.pay()",
+        new="",
+        tests=(
+            f"{_TESTS}/test_ends_together.py"
+            "::test_no_commit_begins_before_the_last_ones_have_their_op_message",
+        ),
+    ),
+    Mutant(
+        name="decided-twice-in-a-turn",
+        breaks="of two contradicting ends that come at once, both are carried out",
+        at="end_turns.py::EndTurns._chosen",
+        old="name in names or name in self.ending",
+        new="name in self.ending",
+        tests=(f"{_TESTS}/test_ends_together.py::test_contradicting_ends_of_one_turn_are_one",),
+    ),
+    Mutant(
+        name="half-twice-in-a-frame",
+        breaks="a half message that a frame has twice is stored twice",
+        at="half_ingest.py::HalfIngest._accept_together",
+        old="len(dict(half.messages)) < len(batches)",
+        new="False",
+        tests=(
+            "tests/broker/sending/test_half_frames.py"
+            "::test_one_that_a_frame_has_twice_is_stored_once",
+        ),
+    ),
+    Mutant(
         name="lost-ends-believed",
         breaks="an open transaction whose end a lossy election lost is forgotten with its message",
         at="state.py::cut_mark",
@@ -54,8 +95,8 @@ TRANSACTIONS: Final = (
         name="finished-after-it-left",
         breaks="a master that hands over writes on in a term that it has left",
         at="leading.py::Leading._finish_newest",
-        old="stretch.check()\nis_stored =",
-        new="is_stored =",
+        old="stretch.check()\nreturn self._ends",
+        new="return self._ends",
         tests=(
             "tests/broker/replication/test_left_terms.py"
             "::test_a_break_in_a_hand_over_ends_each_transaction_once",

@@ -29,6 +29,7 @@ FEW_ELEMENTS = 50
 """Work on so few is not worth waiting for."""
 
 T = TypeVar("T")
+R = TypeVar("R")
 Granted = asyncio.Future[None]
 
 
@@ -83,6 +84,13 @@ class LoopTurns:
         async for part in self.parts(asker, elements):
             for element in part:
                 yield element
+
+    async def map(self, asker: str, elements: Sequence[T], do: Callable[[T], R]) -> list[R]:
+        """What `do` returns for each element, in turns as in `parts`; without the price of a
+        generator for a few."""
+        if len(elements) <= FEW_ELEMENTS:
+            return [do(element) for element in elements]
+        return [do(element) async for element in self.each(asker, elements)]
 
     # ---------------------------------------------------------------------- inside
 

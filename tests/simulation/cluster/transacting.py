@@ -18,11 +18,11 @@ from aerobee.broker.reading.message_lookup import KeyQuery
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.halves import HALF_QUEUE
 from aerobee.broker.transactions.feature import Transactions
-from aerobee.broker.transactions.intents import CommitIntent
+from aerobee.broker.transactions.intents import Commit, CommitIntent
 from aerobee.broker.transactions.known import KnownHalves, opened_halves
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.broker.transactions.questions import Question
-from aerobee.runtime.errors import NotWritable
+from aerobee.runtime.errors import MessageNotFound, NotWritable
 from aerobee.runtime.loop_turns import LoopTurns
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.statistics import Appended
@@ -32,7 +32,13 @@ from aerobee.store.format.message_content import content_digest
 from aerobee.store.format.producer_number import ProducerRun
 from aerobee.store.format.properties import PropertyName, encode_properties
 from aerobee.store.format.record_encode import body_crc
-from aerobee.store.format.transaction_records import ASIDE_TOPIC, OP_TOPIC, Outcome, half_properties
+from aerobee.store.format.transaction_records import (
+    ASIDE_TOPIC,
+    OP_TOPIC,
+    HalfMessage,
+    Outcome,
+    half_properties,
+)
 from tests.simulation.cluster.log import Record
 from tests.simulation.cluster.popping import (
     BrokerParts,
@@ -40,10 +46,10 @@ from tests.simulation.cluster.popping import (
     QueueCoordinator,
     StoreQueues,
 )
+from tests.simulation.cluster.stored_queues import Placed
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.broker import Broker
-    from tests.simulation.cluster.stored_queues import Placed
     from tests.simulation.cluster.waiting import Waiting
 
 SAGAS: Final = "sagas"
@@ -89,12 +95,17 @@ class SimulatedTransactions(Transactions):
         if isinstance(record.queue_id, tuple):
             self.follower.on_grown([record.queue_id])
 
+    async def _read_half(self, topic: str, half: HalfMessage) -> bytes:
+        if (data := await self._parts.queues.record(topic, HALF_QUEUE, half.offset)) is not None:
+            return data
+        raise MessageNotFound("it was removed from the log")
+
     def _finish_as_varied(self) -> None:
         """What a new master does with a commit that its predecessor has begun."""
         variant, ends, finish = self._broker.world.variant, cast("Any", self.ends), self.ends.finish
 
-        def finish_as_varied(intent: CommitIntent, is_stored: bool) -> bool:
-            was_missing = variant.finishes_commits and finish(intent, is_stored)
+        def finish_as_varied(intent: CommitIntent, stored: Sequence[Commit]) -> bool:
+            was_missing = variant.finishes_commits and finish(intent, stored)
             return was_missing and variant.knows_what_it_finished
 
         ends.finish = finish_as_varied
@@ -180,7 +191,7 @@ class _Parts(BrokerParts):
         self._check_room()
         is_end = topic in (OP_TOPIC, ASIDE_TOPIC)
         if is_end and not self._broker.world.variant.writes_ends:
-            return cast("Placed", SimpleNamespace(end=self.store.appended_end))
+            return cast(Placed, SimpleNamespace(end=self.store.appended_end))
         return self._waiting.store(topic, queue_id, body, properties=properties)
 
     def append_copies(
@@ -189,10 +200,10 @@ class _Parts(BrokerParts):
         assert not numbers
         self._waiting.check()
         self._check_room()
-        (data,) = records
         if topic == ASIDE_TOPIC and not self._broker.world.variant.keeps_what_is_set_aside:
-            return cast("Placed", SimpleNamespace(end=self.store.appended_end))
-        return self._waiting.append_copy(topic, queue_id, data)
+            return cast(Placed, SimpleNamespace(end=self.store.appended_end))
+        placed = [self._waiting.append_copy(topic, queue_id, data) for data in records]
+        return Placed(placed[0].base_queue_offset, placed[-1].end)
 
     def _check_room(self) -> None:
         if self._waiting.chance.random() < self._broker.world.full_share:

@@ -21,12 +21,16 @@ from aerobee.store.format.delayed_records import (
     destination,
     due_record,
     may_wait,
+    only_times,
     recall_record,
     recalls,
     requested_delay,
     rolled_record,
+    timed_properties,
     timer_due_ms,
+    timer_facts,
     timer_slot_ms,
+    waiting_properties,
     waiting_record,
 )
 from aerobee.store.format.properties import (
@@ -358,3 +362,86 @@ def test_the_marks_of_waiting_can_be_taken_out(golden_log: Any) -> None:
     for record in timers_of(golden_log)[0]:
         left = decode_properties(replace_properties(record.properties_bytes, WAITING_MARKS))
         assert not [name for name in left if name.startswith(("TIMER_", "REAL_", "DELAY"))]
+
+
+# ------------------------------------------------------------------------------------ batches
+
+_TEXTS = st.sampled_from(
+    ("", "a", "DEL", "DELAY", "TIMER_DELIVER_MS", "REAL_TOPIC", "TRAN_MSG", "\x01", "5", "007")
+)
+_SEGMENTS = st.one_of(
+    st.integers(NOW + 1, NOW + 5_000_000).map(lambda ms: f"TIMER_DELIVER_MS\x01{ms}\x02"),
+    st.builds(
+        "{}\x01{}\x02".format,
+        st.sampled_from(
+            (
+                *("UNIQ_KEY", "TAGS", "DELAY", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG"),
+                *("XTIMER_DELIVER_MS", "TIMER_OUT_MS", "REAL_QID", "TIMER_DEL_UNIQKEY", "__CRC32#"),
+            )
+        ),
+        _TEXTS,
+    ),
+)
+_PROPERTIES = st.builds(
+    lambda segments, cut: "".join(segments).encode()[: -1 if cut else None],
+    st.lists(_SEGMENTS, max_size=4),
+    st.booleans(),
+)
+_USUAL = st.builds(
+    "UNIQ_KEY\x01{}\x02TIMER_DELIVER_MS\x01{}\x02TAGS\x01{}".format,
+    st.integers(),
+    st.integers(NOW + 1, NOW + 5_000_000),
+    st.sampled_from(("a\x02", "a", "\x02")),
+).map(str.encode)
+
+
+@given(st.lists(st.one_of(_USUAL, _PROPERTIES), min_size=1, max_size=4))
+def test_a_batch_with_times_waits_as_each_of_its_messages(properties: list[bytes]) -> None:
+    times = only_times(properties)
+    if times is None:
+        return
+    delays = [requested_delay(each, NOW, RULES) for each in properties]
+    assert delays == [Delay(deliver_ms=each) for each in times]
+    assert timed_properties(properties, times, topic="tölle", queue_id=7) == [
+        waiting_properties(each, Delay(deliver_ms=ms), topic="tölle", queue_id=7)
+        for each, ms in zip(properties, times, strict=True)
+    ]
+
+
+def test_the_usual_batch_has_only_times() -> None:
+    usual = [b"UNIQ_KEY\x01%d\x02TIMER_DELIVER_MS\x01%d\x02" % (n, NOW + n) for n in (1, 2_000)]
+    assert only_times(usual) == [NOW + 1, NOW + 2_000]
+    assert timed_properties(usual, [NOW + 1, NOW + 2_000], topic="t", queue_id=3) == [
+        each + b"REAL_TOPIC\x01t\x02REAL_QID\x013\x02TIMER_OUT_MS\x01%d\x02" % timer_slot_ms(ms)
+        for each, ms in zip(usual, (NOW + 1, NOW + 2_000), strict=True)
+    ]
+
+
+def test_a_message_that_may_have_no_room_to_be_moved_is_looked_at_by_itself() -> None:
+    long = b"TIMER_DELIVER_MS\x01%d\x02KEYS\x01%b\x02" % (NOW + 1, b"k" * 32_600)
+    assert only_times([long]) == [NOW + 1]
+    assert timed_properties([long], [NOW + 1], topic="t", queue_id=3) is None
+
+
+@given(st.lists(_SEGMENTS, max_size=5))
+def test_what_a_timer_record_says_is_what_its_properties_say_one_by_one(
+    segments: list[str],
+) -> None:
+    record = Record(
+        encode_record(
+            topic=TIMER_TOPIC.encode(),
+            body=b"",
+            properties="".join((*segments, "TIMER_OUT_MS\x015000\x02REAL_TOPIC\x01t\x02")).encode(),
+            born_timestamp_ms=NOW,
+            born_host=HOST,
+        )
+    )
+    try:
+        facts = timer_facts(record)
+    except NotDelayed:
+        deliver = record.property_value("TIMER_DELIVER_MS") or ""
+        assert not deliver.isdecimal()
+        return
+    assert facts.due_ms == 6_000
+    assert facts.recalls == record.property_value("TIMER_DEL_UNIQKEY")
+    assert (facts.topic, facts.unique_key) == ("t", record.unique_key or "")

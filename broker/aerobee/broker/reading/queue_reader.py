@@ -55,6 +55,13 @@ class QueueReader:
             return None
         return found.records or None
 
+    async def piece(self, position: int, size: int) -> bytes:
+        """These bytes of the log. Raises MessageNotFound, and AerobeeError."""
+        read = self._store.reads.pieces(((position, size),))
+        return (
+            read if isinstance(read, bytes) else await self._pool.run_in_turn(_READER, size, read)
+        )
+
     async def search_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool
     ) -> int:

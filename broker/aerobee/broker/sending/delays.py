@@ -13,11 +13,14 @@ from typing import Final, NamedTuple
 from aerobee.store.format.batch import BatchFault, BatchIllegal
 from aerobee.store.format.checked_batch import CheckedBatch
 from aerobee.store.format.delayed_records import (
+    TIMER_TOPIC,
     Delay,
     DelayIllegal,
     DelayRules,
     may_wait,
+    only_times,
     requested_delay,
+    timed_properties,
     waiting_properties,
     waiting_queue,
 )
@@ -66,6 +69,9 @@ def waiting_batch(
     """
     if not may_ask_for_delay(batch.properties.joined):
         return None
+    usual = _waiting_for_times(batch, queue_id, now_ms=now_ms, rules=rules)
+    if usual is not None:
+        return usual
     delays = [
         _delay_of(index, properties, now_ms, rules) if may_wait(sys_flag) else None
         for index, (properties, sys_flag) in enumerate(
@@ -101,6 +107,26 @@ def waiting_batch(
     topic, waits_in = waiting_queue(first)
     records, sizes = rewrite_batch(batch, topic=topic.encode(), properties=properties)
     return WaitingBatch(topic, waits_in, records, sizes, deliver_ms)
+
+
+def _waiting_for_times(
+    batch: CheckedBatch, queue_id: int, *, now_ms: int, rules: DelayRules
+) -> WaitingBatch | None:
+    """The usual batch, at a third of the price: every message waits for a time that comes. None
+    says nothing."""
+    times = only_times(batch.properties)
+    if (
+        times is None
+        or min(times) <= now_ms
+        or max(times) - now_ms > rules.delay_ms_max
+        or not all(map(may_wait, set(batch.sys_flags.tolist())))
+    ):
+        return None
+    properties = timed_properties(batch.properties, times, topic=batch.topic, queue_id=queue_id)
+    if properties is None:
+        return None
+    records, sizes = rewrite_batch(batch, topic=TIMER_TOPIC.encode(), properties=properties)
+    return WaitingBatch(TIMER_TOPIC, 0, records, sizes, times)
 
 
 def _delay_of(index: int, properties: bytes, now_ms: int, rules: DelayRules) -> Delay | None:

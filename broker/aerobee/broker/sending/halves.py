@@ -7,6 +7,7 @@ those that the message needs to find its topic again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from aerobee.broker.sending.delays import WaitingBatch, may_ask_for_delay
@@ -28,9 +29,9 @@ _UNIQ_KEY = PropertyName.UNIQ_KEY.encode()
 class HalfMemory(Protocol):
     """What is known of half messages; implemented in `transactions.known.KnownHalves`."""
 
-    def check_takes(self) -> None:
+    def check_takes(self, count: int = 1) -> None:
         """Raises NotMaster: this master does not yet know what is stored. Busy: too many
-        transactions are open."""
+        transactions are open for this many more."""
         ...
 
     def standing(self, topic: str, message_id: str, content: str) -> tuple[str, Appended | None]:
@@ -50,8 +51,11 @@ class HalfBatch(NamedTuple):
     messages: list[tuple[str, str]]
 
 
-def half_batch(batch: CheckedBatch, queue_id: int, transaction_id: str = "") -> HalfBatch:
-    """The half messages of a batch for `queue_id`. `transaction_id` empty: each message's id.
+def half_batch(
+    batch: CheckedBatch, queue_ids: Sequence[int], transaction_ids: Sequence[str] = ()
+) -> HalfBatch:
+    """The half messages of a batch whose records are for these queues. `transaction_ids` empty:
+    each message's id.
 
     Raises BatchIllegal: a record has no message id, asks for a delay, or has no room for the
     properties it needs to wait.
@@ -65,7 +69,8 @@ def half_batch(batch: CheckedBatch, queue_id: int, transaction_id: str = "") -> 
         )
     properties: list[bytes] = []
     messages: list[tuple[str, str]] = []
-    for index, data in enumerate(batch.properties):
+    for index, (data, queue_id) in enumerate(zip(batch.properties, queue_ids, strict=True)):
+        transaction_id = transaction_ids[index] if transaction_ids else ""
         try:
             properties.append(
                 half_properties(

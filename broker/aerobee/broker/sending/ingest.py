@@ -29,7 +29,8 @@ from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.delays import WaitingBatch, may_ask_for_delay, waiting_batch
 from aerobee.broker.sending.durability import Late
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.sending.halves import HalfMemory, half_batch
+from aerobee.broker.sending.half_ingest import HalfIngest
+from aerobee.broker.sending.halves import HalfMemory
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     AerobeeError,
@@ -188,7 +189,16 @@ class Ingest:
             properties_bytes_max=limits.properties_bytes_max - MOVING_BYTES_MAX,
         )
         self._delays = delays
-        self._halves = halves
+        self._halves = HalfIngest(
+            guard,
+            appender,
+            halves,
+            counters,
+            checked=self._checked,
+            checked_waiting=self._checked_waiting,
+            receipt=self._receipt,
+            refusal=self._refusal,
+        )
         self._store_host_ipv6 = store_host_ipv6
         self._tags = tags
         self._waits = waits
@@ -220,14 +230,17 @@ class Ingest:
         more than a single large one."""
         receipts: list[Receipt | None] = [None] * len(batches)
         runs: dict[tuple[str, int], _Run] = {}
+        self._accept_halves(batches, receipts)
         size_max = self._limits.batch_bytes_max
         for position, batch in enumerate(batches):
+            if receipts[position] is not None:
+                continue
             # Each access to a protobuf field creates a new object: do it once.
             records = batch.records
             sizes = batch.record_sizes
             size = len(records)
-            if not sizes or sum(sizes) != size or batch.is_half:
-                # Joined with others, its sizes might add up by accident; or it goes elsewhere.
+            if not sizes or sum(sizes) != size:
+                # Joined with others, its sizes might add up by accident.
                 receipts[position] = self._accept_one(batch)
                 continue
             queue = (batch.topic, batch.queue_id)
@@ -263,6 +276,14 @@ class Ingest:
         complete = [receipt for receipt in receipts if receipt is not None]
         assert len(complete) == len(batches), "every batch has its receipt"
         return complete
+
+    def _accept_halves(
+        self, batches: Sequence[IncomingBatch], receipts: list[Receipt | None]
+    ) -> None:
+        halves = [position for position, batch in enumerate(batches) if batch.is_half]
+        accepted = self._halves.accept([batches[position] for position in halves])
+        for position, receipt in zip(halves, accepted, strict=True):
+            receipts[position] = receipt
 
     def _append_run(
         self, queue: tuple[str, int], run: _Run, receipts: list[Receipt | None]
@@ -310,7 +331,8 @@ class Ingest:
     def _accept_one(self, batch: IncomingBatch) -> Receipt:
         topic, queue_id = batch.topic, batch.queue_id
         if batch.is_half:
-            return self._accept_half(batch)
+            (receipt,) = self._halves.accept([batch])
+            return receipt
         deliver_ms = 0
         try:
             self._guard.check_send(topic, queue_id)
@@ -334,48 +356,13 @@ class Ingest:
                 number_batch(checked, (ProducerRun(producer_id, sequence, checked.count),))
             appended = self._appender.append(checked, queue_id=queue_id, batches=1)
         except BatchIllegal as error:
-            return self._refusal(batch, _error_of(error))
+            return self._refusal(batch, error)
         except AerobeeError as error:
             return self._refusal(batch, error)
         receipt = self._receipt(
             batch, appended, appended.base_queue_offset, appended.base_physical_offset
         )
         receipt.deliver_ms = deliver_ms
-        return receipt
-
-    def _accept_half(self, batch: IncomingBatch) -> Receipt:
-        """Accepts half messages. One that is known is already stored: with two, it would be unclear
-        which of them a transaction refers to. A different one with the same id gets a transaction
-        id of its own."""
-        topic, halves = batch.topic, self._halves
-        try:
-            self._guard.check_send(topic, batch.queue_id)
-            halves.check_takes()
-            checked = self._checked(topic, batch.records, batch.record_sizes)
-            half = half_batch(checked, batch.queue_id)
-            if len(half.messages) != 1:
-                raise MessageIllegal(
-                    f"{len(half.messages)} messages of transactions are in one batch; send each "
-                    "in a batch of its own"
-                )
-            ((message_id, content),) = half.messages
-            transaction_id, appended = halves.standing(topic, message_id, content)
-            if appended is None:
-                if transaction_id != message_id:
-                    half = half_batch(checked, batch.queue_id, transaction_id)
-                waiting = self._checked_waiting(half.batch)
-                appended = self._appender.append(waiting, queue_id=half.batch.queue_id, batches=1)
-                halves.stored(topic, transaction_id, content, appended)
-            else:
-                self._counters.duplicates_dropped += 1
-        except BatchIllegal as error:
-            return self._refusal(batch, _error_of(error))
-        except AerobeeError as error:
-            return self._refusal(batch, error)
-        receipt = self._receipt(
-            batch, appended, appended.base_queue_offset, appended.base_physical_offset
-        )
-        receipt.transaction_id = transaction_id
         return receipt
 
     def _checked(
@@ -439,7 +426,9 @@ class Ingest:
             receipt.timeout_ms = batch.timeout_ms
         return receipt
 
-    def _refusal(self, batch: IncomingBatch, error: AerobeeError) -> Receipt:
+    def _refusal(self, batch: IncomingBatch, error: AerobeeError | BatchIllegal) -> Receipt:
+        if isinstance(error, BatchIllegal):
+            error = _error_of(error)
         self._counters.refuse(error)
         return Receipt(batch.sequence, error)
 

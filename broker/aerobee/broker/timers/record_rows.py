@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from aerobee.broker.timers.pending import Rows, make_rows
-from aerobee.store.format.delayed_records import NotDelayed, recalls, timer_due_ms
+from aerobee.store.format.delayed_records import NotDelayed, timer_facts
 from aerobee.store.format.java_hash import java_string_hash
 from aerobee.store.format.record_layout import RecordCorrupt
 from aerobee.store.format.record_view import Record
@@ -41,10 +41,7 @@ def rows_of(records: Iterable[Record]) -> RowsFound:
     hashes: dict[str, int] = {}
     for record in records:
         try:
-            due_ms = timer_due_ms(record)
-            is_request = recalls(record) is not None
-            topic = record.property_value("REAL_TOPIC") or ""
-            unique_key = record.unique_key or ""
+            due_ms, recalled, topic, unique_key = timer_facts(record)
         except (NotDelayed, RecordCorrupt) as error:
             refused.append((record.queue_offset, str(error)))
             continue
@@ -53,10 +50,8 @@ def rows_of(records: Iterable[Record]) -> RowsFound:
             topic_hash = hashes[topic] = java_string_hash(topic)
         columns.append(
             (
-                REQUEST_DUE_MS if is_request else due_ms,
-                record.queue_offset,
-                record.physical_offset,
-                record.size,
+                due_ms if recalled is None else REQUEST_DUE_MS,
+                *record.place,
                 topic_hash,
                 key_hash(topic, unique_key) if unique_key else 0,
             )

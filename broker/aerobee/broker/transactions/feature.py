@@ -21,7 +21,6 @@ from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.sending.halves import HALF_QUEUE
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.transactions.asked import AskedProducers
 from aerobee.broker.transactions.checks import CheckRules, Checks
@@ -189,12 +188,12 @@ class Transactions(Feature):
     # ------------------------------------------------------------------------------ reading
 
     async def _read_half(self, topic: str, half: HalfMessage) -> bytes:
-        data = await self._parts.queues.record(topic, HALF_QUEUE, half.offset)
-        if data is None:
+        try:
+            return await self._parts.queues.piece(half.position, half.size)
+        except MessageNotFound:
             raise MessageNotFound(
                 f"the half message of transaction {half.transaction_id} was removed from the log"
-            )
-        return data
+            ) from None
 
 
 def _rules(config: BrokerConfig) -> CheckRules:

@@ -51,14 +51,15 @@ class KnownHalves:
         """Half messages that are stored but not in the state yet."""
         return len(self._recent)
 
-    def check_takes(self) -> None:
+    def check_takes(self, count: int = 1) -> None:
         """Raises NotMaster: this master does not yet know what is stored. Busy: too many
-        transactions are open."""
+        transactions are open for this many more."""
         if not self._is_complete:
             raise NotMaster(
                 "this master is still reading the transactions that are open; ask again in a moment"
             )
-        if len(self.pending) + len(self.aside) + self.recent_count >= self._pending_max:
+        open_count = len(self.pending) + len(self.aside) + self.recent_count
+        if open_count + count > self._pending_max:
             raise Busy(
                 f"{self._pending_max} transactions are open at this broker, {len(self.aside)} of "
                 "them set aside: end some of them, or raise transactions.pending_max"

@@ -1,7 +1,7 @@
 """What transactions do while this replica is master.
 
-Owns: from when a master may end transactions and ask about them, which commit of the last master it
-finishes first, and the progress that it reports for the topics of transactions.
+Owns: from when a master may end transactions and ask about them, which commits of the last master
+it finishes first, and the progress that it reports for the topics of transactions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aerobee.broker.sending.durability import Durability
 from aerobee.broker.transactions.checks import Checks
 from aerobee.broker.transactions.ends import Ends
 from aerobee.broker.transactions.follower import ASIDES, HALVES, OPS, TransactionFollower
-from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC, CommitIntent
+from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC, Commit, CommitIntent
 from aerobee.broker.transactions.pending import PendingHalves
 from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
@@ -153,8 +153,8 @@ class Leading:
         return confirmed_end >= self._begun_end and self._follower.has_all
 
     async def _finish_newest(self, stretch: Stretch[MasterTerm]) -> bool:
-        """A commit of the last master may have its message but not its op message: returns whether
-        this was the case. Raises AerobeeError; NotMaster also if the stretch is over."""
+        """Commits of the last master may have their messages but not their op message: returns
+        whether this was the case. Raises AerobeeError; NotMaster also if the stretch is over."""
         queues, topic = self._parts.queues, TRANSACTION_JOURNAL_TOPIC
         end = self._parts.store.queues.bounds(topic, 0).max_offset
         data = await queues.record(topic, 0, end - 1) if end else None
@@ -165,15 +165,20 @@ class Leading:
             intent = CommitIntent.decode(bytes(Record(data).body))
             if intent is None:
                 return False
-            state = self._aside if intent.is_aside else self._pending
-            if state.at(intent.half_offset) is None:
-                return False
-            message = await queues.record(intent.topic, intent.queue_id, intent.offset)
-            stretch.check()
-            is_stored = message is not None and is_commit_of(Record(message), intent.half_position)
+            stored = [each for each in intent.commits if await self._is_stored(each, intent)]
         except (RecordCorrupt, ValueError) as error:
             raise AerobeeError(f"the newest intent of a commit cannot be read: {error}") from None
-        return self._ends.finish(intent, is_stored)
+        stretch.check()
+        return self._ends.finish(intent, stored)
+
+    async def _is_stored(self, commit: Commit, intent: CommitIntent) -> bool:
+        """Whether its message is there and its half message waits. Raises RecordCorrupt,
+        AerobeeError."""
+        state = self._aside if intent.is_aside else self._pending
+        if state.at(commit.half_offset) is None:
+            return False
+        data = await self._parts.queues.record(commit.topic, commit.queue_id, commit.offset)
+        return data is not None and is_commit_of(Record(data), commit.half_position)
 
     # ------------------------------------------------------------------------------ progress
 

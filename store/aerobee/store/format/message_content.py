@@ -7,6 +7,7 @@ again has the same content, whichever queue, time or connection it is sent with.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Final
 
@@ -22,15 +23,17 @@ _SENDERS: Final = frozenset((_N.KEYS, _N.TAGS, _N.SHARDING_KEY, _N.CLIENT))
 def content_of(record: Record) -> str:
     """16 hexadecimal digits, from the body's CRC and from what its sender said with it. The same
     while the message waits, is checked or moved."""
-    return content_digest(record.body_crc, record.properties_bytes)
+    return _digest(record.body_crc, record.properties)
 
 
 def content_digest(body_crc: int, properties: bytes) -> str:
     """As `content_of`."""
+    return _digest(body_crc, decode_properties(properties))
+
+
+def _digest(body_crc: int, properties: Mapping[str, str]) -> str:
     told = sorted(
-        item
-        for item in decode_properties(properties).items()
-        if item[0] in _SENDERS or allowed_of(item[0]) is None
+        item for item in properties.items() if item[0] in _SENDERS or allowed_of(item[0]) is None
     )
     text = repr((body_crc, told)).encode("utf-8", "surrogatepass")
     return blake2b(text, digest_size=8).hexdigest()

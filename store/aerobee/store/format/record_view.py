@@ -48,6 +48,7 @@ _HEAD: Final = struct.Struct(">ii28xi44xi")
 _MAGIC_V1_LAST_BYTE: Final = MAGIC_V1 & 0xFF
 _I32: Final = struct.Struct(">i")
 _I64: Final = struct.Struct(">q")
+_PLACE: Final = struct.Struct(">qq")  # QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT
 
 
 class Stamps(NamedTuple):
@@ -164,6 +165,14 @@ class Record:
     @property
     def physical_offset(self) -> int:
         return self._i64(PHYSICAL_OFFSET_AT)
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Queue offset, physical offset and size, at the price of one of them."""
+        queue_offset, physical_offset = _PLACE.unpack_from(
+            self.buffer, self.start + QUEUE_OFFSET_AT
+        )
+        return queue_offset, physical_offset, self.end - self.start
 
     @property
     def born_timestamp_ms(self) -> int:

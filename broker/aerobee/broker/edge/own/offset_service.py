@@ -258,17 +258,18 @@ async def _done_with_each(
     results: Statuses,
 ) -> None:
     """Appends each entry's result, once everything is confirmed or the time is up."""
-    outcomes: list[Outcome] = []
-    async for entry in turns.each(asker, entries):
+
+    def outcome_of(entry: E) -> Outcome:
         try:
-            outcomes.append(do(entry))
+            return do(entry)
         except AerobeeError as error:
-            outcomes.append(error.with_traceback(None))
+            return error.with_traceback(None)
+
+    outcomes = await turns.map(asker, entries, outcome_of)
     waiting = {outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)}
     if waiting:
         await asyncio.wait(waiting, timeout=timeout_s(context, CONFIRM_TIMEOUT_S))
-    async for outcome in turns.each(asker, outcomes):
-        results.append(_status(outcome))
+    results.extend(await turns.map(asker, outcomes, _status))
 
 
 def timeout_s(context: Context, longest_s: float) -> float:
