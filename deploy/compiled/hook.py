@@ -1,6 +1,7 @@
 """Hatch's build hook: with AEROBEE_COMPILE=1 in the environment, the wheel has compiled modules.
 
 Without it, it does nothing, so `pip install .` needs neither a compiler nor more packages.
+AEROBEE_COMPILE=quick is for tests: sooner built, and slower.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ class CompiledModules(BuildHookInterface[Any]):
         if version == "editable" or not is_asked_for():
             return
         self._made = tempfile.TemporaryDirectory()
-        build = Path(self.root) / "deploy" / "compiled" / "build.py"
-        subprocess.run([sys.executable, str(build), "--into", self._made.name], check=True)
+        build = str(Path(self.root) / "deploy" / "compiled" / "build.py")
+        options = ["--quick"] if os.environ["AEROBEE_COMPILE"] == "quick" else []
+        subprocess.run([sys.executable, build, *options, "--into", self._made.name], check=True)
         folder = Path(self._made.name)
         for library in folder.rglob("*.so"):
             build_data["force_include"][str(library)] = str(library.relative_to(folder))

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import time
 
-PYTEST = ("pytest", "--forks", "2", "-q", "-m", "not long and not kubernetes")
+PYTEST = ("pytest", "--forks", "2", "-q", "-m", "not long and not thorough and not kubernetes")
 TESTS = ("tests/compiled", "tests/rpc/core")
+"""A module that is new in the list brings its tests, and the simulation that runs it."""
 CAMPAIGNS = (
     (*PYTEST, *TESTS),
-    ("tests.rpc.core.fuzz", "--streams", "20000"),
-    ("tests.rpc.core.fuzz_client", "--streams", "5000"),
+    ("tests.rpc.core.fuzz", "--streams", "5000"),
+    ("tests.rpc.core.fuzz_client", "--streams", "2000"),
 )
 
 

@@ -48,6 +48,8 @@ def rule_breaks(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, "is an async generator"
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from reused_names(node)
+        if isinstance(node, ast.Module):
+            yield from fields_of_later_classes(node)
 
 
 def reused_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[int, str]]:
@@ -59,6 +61,17 @@ def reused_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[t
                 yield node.lineno, f"catches two types as {node.name!r}"
 
 
+def fields_of_later_classes(module: ast.Module) -> Iterator[tuple[int, str]]:
+    classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
+    later = {each.name for each in classes}
+    for each in classes:
+        fields = [node.annotation for node in each.body if isinstance(node, ast.AnnAssign)]
+        named = {node.id for node in own(fields) if isinstance(node, ast.Name)}
+        if each.bases and named & later:
+            yield each.lineno, f"has a field of {min(named & later)}, which comes later"
+        later.discard(each.name)
+
+
 def test_compiled_modules_contain_only_what_runs_as_python_does() -> None:
     sources = [ROOT / path for path in listed_modules(ROOT)]
     assert len(sources) > 30
@@ -68,6 +81,15 @@ def test_compiled_modules_contain_only_what_runs_as_python_does() -> None:
         for line, what in rule_breaks(tree)
     ]
     assert found == [], "mend them, or keep the module Python by a line with ! in modules.txt"
+
+
+def test_a_field_of_a_later_class_is_seen() -> None:
+    """The import of such a module, compiled, ends the process."""
+    early, late = "class Write(NamedTuple):\n queue: Queue | None\n", "class Queue:\n pass\n"
+    assert [what for _, what in rule_breaks(ast.parse(early + late))] == [
+        "has a field of Queue, which comes later"
+    ]
+    assert list(rule_breaks(ast.parse(late + early))) == []
 
 
 @pytest.mark.parametrize(
