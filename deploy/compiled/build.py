@@ -5,7 +5,7 @@ python deploy/compiled/build.py --quick    the same for tests: sooner built, and
 python deploy/compiled/build.py --remove   and away again
 python deploy/compiled/build.py --into F   below the folder F, as in a wheel
 
-It needs mypy, setuptools and a C compiler. docs/decisions/ has the reasons (0047).
+It needs mypy, setuptools and a C compiler. docs/decisions/ has the reasons (0048).
 """
 
 from __future__ import annotations

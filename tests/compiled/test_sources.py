@@ -1,6 +1,6 @@
 """What a compiled module may contain: mypyc accepts more than it runs as Python does.
 
-docs/decisions/0047-compiled-from-the-same-source.md has the cause of each rule. `make
+docs/decisions/0048-compiled-from-the-same-source.md has the cause of each rule. `make
 compiled-test` compiles the modules; these tests see most of what would fail there in a second.
 """
 
