@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-thorough test-failed-alone test-fast check docs vulnerabilities fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz fuzz-ports filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures upgrade-test pythons clean
+.PHONY: setup up demo audit audit-proof test test-thorough test-failed-alone test-fast check docs vulnerabilities fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz fuzz-ports filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures upgrade-test pythons compiled pure compiled-test clean
 
 setup: .venv/.ready
 
@@ -211,5 +211,21 @@ upgrade-test: setup
 pythons: setup
 	$(RUN) pytest -m pythons -rs -n 2 --dist worksteal tests/package
 
+# The hot modules as machine code beside their sources, until one of these changes: an import then fails
+# and says so. `make pure` removes them. Needs a C compiler, and a minute or two.
+COMPILE = $(RUN) python deploy/compiled/build.py
+compiled: setup
+	$(COMPILE)
+
+pure: setup
+	$(COMPILE) --remove
+
+# Do they still compile, and behave as Python? Their tests on what was compiled, and the checkout is pure again.
+compiled-test: setup
+	$(COMPILE) --quick
+	$(RUN) python -m tests.compiled; result=$$?; $(COMPILE) --remove; exit $$result
+
 clean:
+	find . -path ./.venv -prune -o -name '*.so' -path '*/aerobee/*' -delete
+	rm -f runtime/aerobee__mypyc.py
 	rm -rf .venv .venv-uv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

@@ -12,6 +12,8 @@ from importlib.metadata import version
 import pytest
 
 from aerobee.cli.group_lag import TopicLag, with_rates
+from aerobee.rpc.core import frames
+from tests.support.compiled_form import is_compiled
 from tests.support.local_up import AEROBEE, PATIENCE_S, Up, numbers, received, running, sent
 from tests.support.ports import free_port
 
@@ -120,7 +122,10 @@ def test_versions_of_the_program_and_of_the_brokers(cluster: Up) -> None:
     assert document["aerobee"] == version("aerobee")
     assert document["brokers"] == [{"broker": "broker-a/0", "version": version("aerobee")}]
     alone = cluster.run("version", "--nameserver", f"127.0.0.1:{free_port()}")
-    assert alone.stdout.startswith(f"aerobee {version('aerobee')}\npython 3")
+    count = document["compiled_modules"]
+    form = f"{count} modules compiled" if is_compiled(frames) else "pure Python"
+    assert alone.stdout.startswith(f"aerobee {version('aerobee')} ({form})\npython 3")
+    assert (count > 0) == is_compiled(frames)
     assert "no cluster at 127.0.0.1:" in alone.stderr
 
 

@@ -115,7 +115,8 @@ def test_the_context_of_the_build_is_a_list_of_what_is_wanted() -> None:
     wanted = {line[1:] for line in others if line.startswith("!")}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     roots = project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
-    assert wanted == {*roots, "LICENSE", "README.md", "pyproject.toml", "uv.lock", "deploy/image/*"}
+    alone = {"LICENSE", "README.md", "pyproject.toml", "uv.lock"}
+    assert wanted == {*roots, *alone, "deploy/image/*", "deploy/compiled/*"}
 
 
 def test_etcd_for_tests_is_the_version_that_the_manifests_run() -> None:

@@ -26,7 +26,15 @@ from tests.mutants.mutant import Mutant, Tree, what_is_stale
 _RUN_SECONDS_MAX = 300
 _TEST_SECONDS_MAX = 60
 _LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv*", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "dist"
+    ".git",
+    ".venv*",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+    ".hypothesis",
+    "dist",
+    "*.so",
+    "aerobee__mypyc.py",
 )
 
 

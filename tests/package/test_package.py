@@ -32,6 +32,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 PYTHONS = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
 OLDEST = PYTHONS[0]
 OF_TESTS = ("pytest", "pytest-asyncio")
+LISTED = "rpc/aerobee/rpc/core/huffman.py\nrpc/aerobee/rpc/core/frames.py\n"
 INI = """
 [pytest]
 asyncio_mode = auto
@@ -161,3 +162,20 @@ def test_the_lowest_versions_that_it_asks_for_do(built: Built, tmp_path: Path) -
 
 def test_the_python_of_this_run_is_one_of_them() -> None:
     assert "{}.{}".format(*sys.version_info) in PYTHONS
+
+
+def test_a_wheel_with_compiled_modules_says_so(built: Built, tmp_path: Path) -> None:
+    """Two of them, as all that are listed would take minutes; `make compiled-test` has those."""
+    with tarfile.open(built.sdist) as sdist:
+        sdist.extractall(tmp_path, filter="data")
+    [tree] = tmp_path.iterdir()
+    (tree / "deploy/compiled/modules.txt").write_text(LISTED, "utf-8")
+    words = (uv(), "build", "--quiet", "--wheel", "--out-dir", tmp_path, tree)
+    run(*words, folder=tmp_path, AEROBEE_COMPILE="quick")
+    [wheel] = tmp_path.glob("*.whl")
+    environment = Environment(tmp_path, sys.executable)
+    environment.install("-c", built.locked, wheel)
+    said = run(environment.bin / "aerobee", "version", "--local", folder=tmp_path)
+    assert "(2 modules compiled)" in said
+    file = "from aerobee.rpc.core import huffman; print(huffman.__file__)"
+    assert environment.python("-c", file).strip().endswith(".so")

@@ -159,6 +159,7 @@ class ServerFuzz(Fuzz):
         connection.connection_made(transport)
         await self.feed(connection, transport, received, chance)
         self.call(connection.connection_lost, None)
+        self.written = transport.written
         for _ in range(3):
             await asyncio.sleep(0)
         if server.memory.used or connection.streams or server.tasks:

@@ -102,6 +102,7 @@ class ClientFuzz(Fuzz):
         await asyncio.sleep(0)
         await self.feed(connection, transport, received, chance)
         self.call(connection.connection_lost, None)
+        self.written = transport.written
         channel.state = ChannelState.BACKOFF  # there is nobody to connect to
         await channel.close()
         done, late = await asyncio.wait(users, timeout=5)

@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import random
 import traceback
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -29,6 +30,7 @@ class MemoryTransport(asyncio.Transport):
         self.protocol: Connection[Any] | None = None
         self.is_closed = False
         self.written = 0
+        """A checksum of all that was."""
         self._is_paused = False
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
@@ -37,7 +39,7 @@ class MemoryTransport(asyncio.Transport):
         return 100_000 if self._is_paused else 0
 
     def write(self, data: Any) -> None:
-        self.written += len(data)
+        self.written = zlib.crc32(data, self.written)
         if not self._is_paused and self.protocol is not None and self._chance.random() < 0.02:
             self._is_paused = True
             self.protocol.pause_writing()
@@ -97,6 +99,8 @@ class Fuzz(ABC):
 
     def __init__(self) -> None:
         self.escaped: list[str] = []
+        self.written = 0
+        """A checksum of what the last connection wrote."""
         asyncio.get_running_loop().set_exception_handler(self._on_escape)
 
     def _on_escape(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from aerobee.rpc.core import frames, request_head
 from aerobee.rpc.core.frames import ErrorCode
 from aerobee.rpc.core.limits import Limit
+from tests.support.compiled_form import replaces_what_is_compiled
 from tests.support.grpc_core_server import SERVICE, serving
 from tests.support.raw_http2 import call, data, headers, message, raw_peer, request_block
 
@@ -34,6 +35,7 @@ async def test_the_longest_content_length_is_read_and_not_kept() -> None:
         assert (await peer.expect(frames.RST_STREAM)).code == ErrorCode.PROTOCOL_ERROR
 
 
+@replaces_what_is_compiled(request_head)
 @pytest.mark.parametrize("error", [ValueError("9" * 9_000), KeyError("a\nb"), RecursionError()])
 async def test_whatever_a_parser_raises_ends_the_connection_with_one_line(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

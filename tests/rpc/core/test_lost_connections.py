@@ -17,6 +17,7 @@ from aerobee.rpc.core.server import Server
 from aerobee.rpc.core.server_connection import ServerConnection
 from aerobee.rpc.core.status import Status
 from aerobee.runtime.clock import ManualClock
+from tests.support.compiled_form import replaces_what_is_compiled
 from tests.support.grpc_core_channel import (
     ECHO,
     SWIFT,
@@ -206,6 +207,7 @@ async def test_no_call_is_lost_to_our_server_when_it_drains_connections() -> Non
         draining.cancel()
 
 
+@replaces_what_is_compiled(channel_module)
 async def test_a_connection_that_is_drained_as_soon_as_it_is_made_loses_no_call() -> None:
     """Its GOAWAY comes with its SETTINGS: no call has begun on it, and the next one takes them."""
     async with serving() as running, channel_to(running.target, limits=SWIFT) as channel:
@@ -215,6 +217,7 @@ async def test_a_connection_that_is_drained_as_soon_as_it_is_made_loses_no_call(
         assert len(drained) == 2
 
 
+@replaces_what_is_compiled(channel_module)
 async def test_a_server_that_drains_every_connection_at_once_fails_calls() -> None:
     async with serving() as running, channel_to(running.target, limits=SWIFT) as channel:
         drain_first(running.server, 1_000)

@@ -218,8 +218,8 @@ class Ingest:
                 if len(batches) == 1:
                     return [self._accept_one(batches[0])]
                 return self._accept_many(batches)
-        except StoreFailed as error:
-            return self.refuse(batches, error)
+        except StoreFailed as failure:
+            return self.refuse(batches, failure)
 
     def refuse(self, batches: Sequence[IncomingBatch], error: AerobeeError) -> list[Receipt]:
         """Refuse all of them because of `error`."""
@@ -355,8 +355,8 @@ class Ingest:
                     return resent
                 number_batch(checked, (ProducerRun(producer_id, sequence, checked.count),))
             appended = self._appender.append(checked, queue_id=queue_id, batches=1)
-        except BatchIllegal as error:
-            return self._refusal(batch, error)
+        except BatchIllegal as illegal:
+            return self._refusal(batch, illegal)
         except AerobeeError as error:
             return self._refusal(batch, error)
         receipt = self._receipt(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -26,6 +29,7 @@ TIMEOUT_MS = 2_000
 def version(target: Target, local: bool, as_json: bool) -> None:
     """Print the versions of this program, of Python, and of the cluster's brokers.
 
+    Also prints whether this program has compiled modules, and how many.
     It is no error if the cluster does not answer.
     """
     own = importlib.metadata.version("aerobee")
@@ -40,16 +44,31 @@ def version(target: Target, local: bool, as_json: bool) -> None:
                 raise
             trouble = failure.format_message()
     if as_json:
-        document = {"aerobee": own, "python": platform.python_version(), "brokers": brokers}
+        document = {
+            "aerobee": own,
+            "compiled_modules": compiled_modules(),
+            "python": platform.python_version(),
+            "brokers": brokers,
+        }
         print_json(document | ({"trouble": trouble} if trouble else {}))
         return
-    say(f"aerobee {own}")
+    say(f"aerobee {own} ({_form(compiled_modules())})")
     say(f"python {platform.python_version()} ({platform.system()}, {platform.machine()})")
     for broker in brokers:
         said = broker["version"] or "does not answer"
         say(f"{broker['broker']} {said}{_beside(broker['version'], own)}")
     if trouble:
         remark(f"no cluster at {target.nameserver}: {trouble}")
+
+
+def compiled_modules() -> int:
+    """How many modules of this installation are machine code for this Python."""
+    made = "*" + EXTENSION_SUFFIXES[0]
+    return sum(1 for root in import_module("aerobee").__path__ for _ in Path(root).rglob(made))
+
+
+def _form(count: int) -> str:
+    return f"{count} modules compiled" if count else "pure Python"
 
 
 async def _brokers(admin: AdminClient) -> list[dict[str, str | None]]:

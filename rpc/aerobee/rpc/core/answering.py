@@ -160,8 +160,8 @@ class AnsweringStream(Stream):
             data = answer if method.serialize is None else method.serialize(answer)
         except RpcError as error:
             self._end(error)
-        except Exception as error:
-            self._bug(error)
+        except Exception as bug:
+            self._bug(bug)
         else:
             self.finish_bytes(data)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 from aerobee.rpc.core import frames, hpack
 from aerobee.rpc.core.answering import AnsweringStream
 from aerobee.rpc.core.frames import ErrorCode
+from aerobee.rpc.core.generated_answers import send_each
 from aerobee.rpc.core.inbox import PREFIX_BYTES, Inbox
 from aerobee.rpc.core.limits import Limit
 from aerobee.rpc.core.metadata import metadata_of, named_metadata
@@ -292,8 +292,8 @@ class ServerCall(AnsweringStream):
                 self._spawn(method, request)
         except RpcError as error:
             self._end(error)
-        except Exception as error:
-            self._bug(error)
+        except Exception as bug:
+            self._bug(bug)
 
     def _arm(self) -> None:
         timeout_s = self.head.timeout_s
@@ -331,9 +331,7 @@ class ServerCall(AnsweringStream):
 
     async def _generate(self, method: Method, request: Any) -> None:
         try:
-            async with aclosing(method.handler(request, self)) as answers:
-                async for answer in answers:
-                    await self.send(answer)
+            await send_each(method.handler(request, self), self)
             self._end(None)
         except BaseException as error:
             self._failed(error)

@@ -119,8 +119,8 @@ class TlsListener:
             )
         except ConnectionAbortedError:
             self._tell(Limit.PREFACE, connection, "no TLS handshake")
-        except ssl.SSLCertVerificationError as error:
-            reason = f"its certificate is not valid: {error.verify_message}"
+        except ssl.SSLCertVerificationError as invalid:
+            reason = f"its certificate is not valid: {invalid.verify_message}"
             self._server.observer.limit_met(Limit.HANDSHAKE, connection.peer, reason)
         except ssl.SSLError as error:
             words = (error.reason or str(error)).replace("_", " ").lower()

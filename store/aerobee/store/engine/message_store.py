@@ -268,8 +268,8 @@ class MessageStore:
                 store_host=self._config.store_host,
             )
             log.write(batch.buffer, timestamp_ms)
-        except NotWritable as error:
-            self._admission.allocation_failed(str(error))
+        except NotWritable as refusal:
+            self._admission.allocation_failed(str(refusal))
             self._counters.refused_batches += 1
             raise
         except OSError as error:

@@ -1,0 +1,36 @@
+"""The tests of compiled modules, on what `make compiled` has made; `make compiled-test` does both.
+
+Campaigns run with fewer seeds than elsewhere: what they look for here is code that runs otherwise
+than Python, which shows early.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+PYTEST = ("pytest", "--forks", "2", "-q", "-m", "not long and not thorough and not kubernetes")
+TESTS = ("tests/compiled", "tests/rpc/core")
+"""A module that is new in the list brings its tests, and the simulation that runs it."""
+CAMPAIGNS = (
+    (*PYTEST, *TESTS),
+    ("tests.rpc.core.fuzz", "--streams", "5000"),
+    ("tests.rpc.core.fuzz_client", "--streams", "2000"),
+)
+
+
+def main() -> int:
+    failed = []
+    for words in CAMPAIGNS:
+        began_s = time.monotonic()
+        done = subprocess.run([sys.executable, "-m", *words], check=False)
+        print(f"{' '.join(words[:3])}: {time.monotonic() - began_s:.0f} s", flush=True)
+        if done.returncode:
+            failed.append(" ".join(words[:3]))
+    print(f"failed on compiled modules: {', '.join(failed)}" if failed else "as in Python")
+    return len(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
