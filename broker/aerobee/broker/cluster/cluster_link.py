@@ -14,6 +14,7 @@ from aerobee.broker.cluster.closing import Closing
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.records import condition_value, place_of, view_of
 from aerobee.broker.cluster.registration import Registration, RegistrationConfig
+from aerobee.broker.cluster.retired_topics import RetiredTopics
 from aerobee.broker.cluster.topic_directives import AnnouncedTopic, apply_topics
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.offsets.feature import Progress
@@ -83,6 +84,7 @@ class Parts(Protocol):
     report: ReplicationReport
     handover: Handover
     closing: Closing
+    retired: RetiredTopics
     writability: Writability
     watch: DiskWatch
     slow_loop: SlowLoop
@@ -185,9 +187,14 @@ class ClusterLink:
         self._topic_ends.wake()
         if not (directive.topics or directive.topics_complete or directive.metadata_revision):
             return
+        announced = [self._announced(topic) for topic in directive.topics]
+        for topic in announced:
+            self._parts.retired.hear(
+                topic.name, is_retired=topic.is_retired, is_master=roles.may_act()
+            )
         gone = apply_topics(
             self._topics,
-            [self._announced(topic) for topic in directive.topics],
+            announced,
             metadata_revision=directive.metadata_revision,
             metadata_history=directive.metadata_history,
             is_complete=directive.topics_complete,
@@ -234,6 +241,9 @@ class ClusterLink:
         return AnnouncedTopic(
             name=topic.name,
             queue_count=topic.queues_by_broker.get(self._identity.broker_name, 0),
+            is_retired=any(
+                each.broker_name == self._identity.broker_name for each in topic.retired
+            ),
             perm=topic.perm,
             order=topic.order,
             revision=topic.revision,
