@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import secrets
 import shutil
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -26,7 +28,7 @@ from aerobee.cli.local_cluster.plan import ClusterPlan, Ports
 from aerobee.cli.local_cluster.ports import free_numbers, free_ports
 from aerobee.cli.local_cluster.sizes import SMALL, SMALLEST, note_sizes, sizes_of
 from aerobee.cli.options import settings_option
-from aerobee.cli.output import remark, say
+from aerobee.cli.output import counted, remark, say
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.private_files import make_private_folder, private_opener
 
@@ -49,6 +51,23 @@ def _metrics_port(_: click.Context, __: click.Parameter, text: str | None) -> in
     return int(text)
 
 
+class BrokerCount(click.IntRange):
+    """A number of broker groups, or `auto`: None."""
+
+    name = "number or auto"
+
+    def __init__(self) -> None:
+        super().__init__(1, planning.BROKERS_MAX)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | None:
+        return None if value == "auto" else super().convert(value, param, ctx)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "NUMBER|auto"
+
+
 @click.command()
 @click.option(
     "--data",
@@ -58,10 +77,11 @@ def _metrics_port(_: click.Context, __: click.Parameter, text: str | None) -> in
 @click.option("--ephemeral", is_flag=True, help="Use a temporary folder and remove it at the end.")
 @click.option(
     "--brokers",
-    type=click.IntRange(1, planning.BROKERS_MAX),
+    type=BrokerCount(),
     default=1,
     show_default=True,
-    help="Number of broker groups; each uses up to one core.",
+    help="Number of broker groups; each uses up to one core. auto: as many processes as this "
+    "process may use cores, but one.",
 )
 @click.option(
     "--replicas",
@@ -177,7 +197,7 @@ def _metrics_port(_: click.Context, __: click.Parameter, text: str | None) -> in
 def up(
     data: Path | None,
     ephemeral: bool,
-    brokers: int,
+    brokers: int | None,
     replicas: int,
     replication: str,
     cluster: str,
@@ -201,6 +221,8 @@ def up(
     that dies is restarted. Everything listens on 127.0.0.1 only, unless --host or
     --outside-host is given.
     """
+    if brokers is None:
+        brokers = _brokers_of_cores(len(os.sched_getaffinity(0)), replicas)
     if ephemeral and data is not None:
         raise click.UsageError("give either --ephemeral or --data, not both")
     _check_name("--host", host)
@@ -244,6 +266,17 @@ def up(
         sizes = sizes_of(plan, SMALLEST if ephemeral else SMALL, settings)
         plan = replace(plan, broker_sizes=sizes)
         run_until_signal(lambda stop: _serve(plan, ready_file, stop))
+
+
+def _brokers_of_cores(cores: int, replicas: int) -> int:
+    """How many broker groups the cores are good for; tells why."""
+    brokers = planning.brokers_of_cores(cores, replicas)
+    of_replicas = f" of {replicas} replicas each" if replicas > 1 else ""
+    remark(
+        f"{counted(brokers, 'broker group')}{of_replicas}: a broker uses one core, this process "
+        f"may use {cores}, and one is for the nameserver, etcd and clients"
+    )
+    return brokers
 
 
 def make_cluster_secret(plan: ClusterPlan) -> None:
