@@ -18,6 +18,7 @@ from aerobee.bench import (
     delay,
     failover,
     filters,
+    growth,
     idle_polls,
     index,
     replication_cluster,
@@ -47,6 +48,7 @@ RUNS: dict[str, Run] = {
     "commits": commits.run_commits,
     "delay": delay.run_delay,
     "idle-polls": idle_polls.run_idle_polls,
+    "growth": growth.run_growth,
     "audit": store_speed.run_audit_stores,
     "audit-messages": messages_speed.run_audit_messages,
 }

@@ -124,7 +124,7 @@ class Topics:
             expected = {self._keys.topic(name): 0, self._keys.deletion(name): deletion}
             return self._put(topic, expected)
 
-        with self._limits.creating(topic, self._cache.table.topics, automatic=automatic):
+        with self._limits.creating(topic, self._cache.table, automatic=automatic):
             written = await changed(self._etcd, read_deletion, decide, what=_topic_name(name))
             return await self._shown(*written)
 
@@ -405,7 +405,7 @@ class Topics:
         """Raises NoBrokerAvailable, LimitReached."""
         added = added_to(topic, after.queues_by_broker)
         self._check_taking_messages(topic.name, added)
-        self._limits.check_queues(self._cache.table.topics.values(), added)
+        self._limits.check_queues(self._cache.table, added)
         return after
 
     def _replica_sets_for(self, name: str, without: Collection[str] = ()) -> tuple[str, ...]:

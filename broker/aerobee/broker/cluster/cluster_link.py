@@ -41,6 +41,9 @@ from aerobee.v1 import common_pb2, nameserver_pb2
 
 SAVE_TIMEOUT_S = 0.5
 """How long the next directive waits for topics to reach the disk."""
+SAVE_PAUSE_S = 50e-6
+"""For each topic in the table: how long after a save the next one is left to the regular saves. A
+save writes all topics, so that saving each of many new ones would take time with their square."""
 TROUBLE_LENGTH_MAX = 1_000
 """A heartbeat must stay within the nameserver's limits, however long an error's text is."""
 
@@ -102,6 +105,8 @@ class ClusterLink:
         self._book = parts.access.book
         self._topic_ends = parts.progress.topic_ends
         self._saving: asyncio.Task[None] | None = None
+        self._save_from_s = float("-inf")
+        """Until then, topics are left to the regular saves; loop time."""
 
     def registration(self) -> Registration | None:
         """None: the broker is a cluster by itself."""
@@ -201,11 +206,14 @@ class ClusterLink:
             ended_at_ms=self._topic_ends.ended_at_ms,
         )
         self._topic_ends.wake()
+        is_urgent = any(topic.deleted or topic.is_retired for topic in announced)
         if gone:
             # Readers of a deleted topic find out by asking again.
             self._parts.egress.wake_all()
         if self._saving is None:
             loop = asyncio.get_running_loop()
+            if not is_urgent and loop.time() < self._save_from_s:
+                return
             self._saving = loop.create_task(self._save_topics(), name="save-topics")
             await asyncio.wait((self._saving,), timeout=SAVE_TIMEOUT_S)
         if self._saving.done():
@@ -218,6 +226,8 @@ class ClusterLink:
             await self._parts.files.save(TOPICS_PATH)
         except NotWritable as error:
             log_event(log, "topics not saved", level=logging.WARNING, reason=error)
+        pause_s = SAVE_PAUSE_S * len(self._topics)
+        self._save_from_s = asyncio.get_running_loop().time() + pause_s
 
     def _replica_set_of(self, directive: nameserver_pb2.BrokerDirective) -> ReplicaSetView | None:
         """The record; from a nameserver that knows of no replicas, what it says of this one. None
