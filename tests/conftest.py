@@ -43,6 +43,7 @@ LONG_FILES = (
     "broker/test_roles_old_copy.py",
     "broker/test_hung_disk.py",
     "cli/test_client_commands.py",
+    "cli/test_operator_commands.py",
     "cli/test_up.py",
     "rocketmq_api/test_deliveries.py",
     "rocketmq_api/official/test_consumers.py",

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
 
-from tests.support.source_trees import source_trees
-
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.product_sources import ROOT, Source, product_sources
 
 # From the lowest to the highest level of a root: a room, i.e. a folder or a file beside the
 # folders, imports rooms of lower levels only. Rooms of one level know nothing of each other.
@@ -66,7 +62,8 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("run",),
     ),
     "rocketmq_api": (
-        ("codes.py", "request_limits.py", "rules", "times.py"),
+        ("rules",),
+        ("codes.py", "ports.py", "request_limits.py", "times.py"),
         ("resources.py", "sending"),
         ("config.py", "needs.py", "receiving", "routes"),
         ("clients",),
@@ -134,55 +131,50 @@ LARGE_LINES = 5_000
 Arrows = dict[tuple[str, str], list[str]]
 
 
-def imports_at_run_time(node: ast.AST) -> Iterator[str]:
-    """Names of modules, or of what is imported from them."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            continue
-        if isinstance(child, ast.Import):
-            yield from (alias.name for alias in child.names)
-        elif isinstance(child, ast.ImportFrom) and child.module is not None:
-            yield from (f"{child.module}.{alias.name}" for alias in child.names)
-        yield from imports_at_run_time(child)
-
-
 class Root:
     """One source root: its rooms, and the arrows between them."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, sources: Sequence[Source]) -> None:
         self.name = name
-        self.package = ROOT / name / "aerobee" / name
-        paths = [path for path in sorted(self.package.rglob("*.py")) if "_pb2" not in path.name]
-        self._paths = [path for path in paths if path != self.package / "__init__.py"]
-        self.rooms = {self._room(path) for path in self._paths}
-        self.lines = 0
+        self.rooms = {_room(source) for source in sources}
+        self.lines = sum(source.lines for source in sources)
         self.arrows: Arrows = defaultdict(list)
-        for path, tree in source_trees(self._paths):
-            self.lines += path.read_text().count("\n")
-            self._follow(path, tree)
+        for source in sources:
+            self._follow(source)
 
     @property
     def has_folders(self) -> bool:
         return any(not room.endswith(".py") for room in self.rooms)
 
-    def _room(self, path: Path) -> str:
-        return path.relative_to(self.package).parts[0]
-
-    def _follow(self, path: Path, tree: ast.Module) -> None:
-        here, prefix = self._room(path), f"aerobee.{self.name}."
-        for module in imports_at_run_time(tree):
+    def _follow(self, source: Source) -> None:
+        here, prefix = _room(source), f"aerobee.{self.name}."
+        for module in source.imports_at_run_time:
             if module.startswith(prefix):
                 first = module.removeprefix(prefix).split(".")[0]
                 there = first if first in self.rooms else f"{first}.py"
                 if there in self.rooms and there != here:
-                    name = path.relative_to(self.package).as_posix()
+                    name = source.name.partition("/")[2]
                     self.arrows[here, there].append(f"{name} imports {module}")
+
+
+def _room(source: Source) -> str:
+    return source.name.split("/")[1]
 
 
 @pytest.fixture(scope="module")
 def roots() -> Mapping[str, Root]:
     names = sorted(path.name for path in ROOT.iterdir() if (path / "aerobee" / path.name).is_dir())
-    return {name: Root(name) for name in names}
+    return {
+        name: Root(
+            name,
+            [
+                each
+                for each in product_sources()
+                if each.name.startswith(f"{name}/") and each.name != f"{name}/__init__.py"
+            ],
+        )
+        for name in names
+    }
 
 
 def test_no_root_has_a_circle_of_folders(roots: Mapping[str, Root]) -> None:
@@ -215,14 +207,3 @@ def test_a_room_imports_only_the_levels_below_it(name: str, roots: Mapping[str, 
 def test_each_large_root_with_folders_has_a_plan(roots: Mapping[str, Root]) -> None:
     large = {name for name, root in roots.items() if root.lines > LARGE_LINES and root.has_folders}
     assert large - set(PLANS) == set()
-
-
-def test_what_all_protocols_of_rocketmq_know_is_free_of_protobuf() -> None:
-    folder = ROOT / "rocketmq_api" / "aerobee" / "rocketmq_api" / "rules"
-    found = [
-        f"{path.name} imports {module}"
-        for path, tree in source_trees(sorted(folder.glob("*.py")))
-        for module in imports_at_run_time(tree)
-        if module.startswith(("apache.", "google.", "aerobee.rpc", "aerobee.rocketmq_api.codes"))
-    ]
-    assert found == []

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
 from tests.mutants.entries import MUTANTS
 from tests.mutants.mutant import Mutant, Tree, what_is_stale
-from tests.support.private_reaches import may_reach, privates_of, reaches_in
+from tests.support.private_reaches import may_reach, reaches_in
+from tests.support.product_sources import ROOT, Source, product_paths, product_sources
 from tests.support.source_trees import source_trees
-
-ROOT = Path(__file__).resolve().parent.parent
 
 # Which packages each package, or which of their parts, may import. Arrows never point back.
 LAYERS: dict[str, frozenset[str]] = {
@@ -212,122 +208,60 @@ LOOP_FREE = (
     "rocketmq_api/clients/",
     "rocketmq_api/receiving/",
     "rocketmq_api/routes/",
+    "rocketmq_api/rules/",
     "rocketmq_api/sending/",
     "store/repair/",
     "consumer_client/strategies.py",
 )
 
+# What all protocols of RocketMQ share, and all that it knows of ours: it knows none of them.
+RULES_KNOW = (
+    "aerobee.domain.",
+    "aerobee.rocketmq_api.rules.",
+    "aerobee.runtime.errors.",
+    "aerobee.store.format.",
+)
+SHARED_BY_PROTOCOLS: dict[str, tuple[str, ...]] = {
+    "rocketmq_api/rules/": RULES_KNOW,
+    "rocketmq_api/ports.py": (*RULES_KNOW, "aerobee.cluster_view.route."),
+}
+
 # Tests that still reach into privates of the product, and how often: these numbers only fall. What
 # a feature holds it says in a statistic, a `repr`, a metric or a listing; a fake is passed in.
 PRIVATE_REACHES: dict[str, int] = {
-    "broker/delayed/test_rolling.py": 3,
-    "broker/journal/test_journal_terms.py": 2,
-    "broker/life/test_reopening_writes.py": 2,
-    "broker/observe/test_health.py": 2,
-    "broker/replication/test_left_terms.py": 3,
-    "broker/transactions/test_checks.py": 2,
-    "broker/transactions/test_ends.py": 2,
     "client_core/test_same_arguments.py": 1,
-    "client_core/test_short_tracebacks.py": 4,
     "consumer_client/test_processing.py": 1,
     "consumer_client/test_wrong_values.py": 2,
-    "deploy/test_sbom.py": 1,
-    "offset_audit/test_audit_hardening.py": 2,
-    "producer_client/test_master_while_connecting.py": 2,
     "producer_client/test_sending.py": 3,
     "rpc/core/fuzz_client.py": 2,
     "simulation/cluster/process_loop.py": 2,
     "simulation/cluster/transacting.py": 1,
-    "simulation/cluster/world.py": 2,
-    "simulation/pops/mutants.py": 4,
-    "store/engine/test_last_changes.py": 1,
-    "support/delayed.py": 2,
     "support/loop_wakes.py": 1,
+}
+
+# Tests that still ask the composition of a broker (`broker.wiring`) for one of its parts, and how
+# often: these numbers only fall, too. Ask its calls and figures, a feature, or what its folder
+# holds; a part that only a test needs is declared by a feature of that test.
+WIRING_REACHES: dict[str, int] = {
+    "broker/edge/test_rocketmq_api.py": 1,
+    "broker/edge/test_rocketmq_passing.py": 1,
+    "broker/observe/test_unread_told_four_ways.py": 1,
+    "broker/transactions/test_checks.py": 1,
+    "broker/transactions/test_checks_elsewhere.py": 1,
 }
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
 
 
-def sources() -> Iterator[tuple[str, Path]]:
-    """Product files with their path below `aerobee/`."""
-    for root in sorted(ROOT.iterdir()):
-        package = root / "aerobee"
-        if package.is_dir():
-            for path in sorted(package.rglob("*.py")):
-                if "_pb2" not in path.name:
-                    yield path.relative_to(package).as_posix(), path
-
-
-@cache
-def public_names() -> dict[str, str]:
-    """The module of each name that `aerobee` itself offers, as type checkers see it."""
-    (checked,) = [
-        node
-        for node in ast.parse((ROOT / "client_core/aerobee/__init__.py").read_text()).body
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    ]
-    return {
-        alias.name: node.module
-        for node in checked.body
-        if isinstance(node, ast.ImportFrom) and node.module and node.module != "aerobee"
-        for alias in node.names
-    }
-
-
-def imported_modules(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            assert node.level == 0, "imports are absolute"
-            if node.module == "aerobee":
-                # A public name counts as an import of the module that has it.
-                for alias in node.names:
-                    yield public_names().get(alias.name, f"aerobee.{alias.name}")
-            else:
-                yield node.module
-
-
-@dataclass(frozen=True)
-class Source:
-    """What the tests ask of a product file; `name` is its path below `aerobee/`."""
-
-    name: str
-    lines: int
-    docstring: str | None
-    imports: tuple[str, ...]
-    functions: tuple[ast.FunctionDef | ast.AsyncFunctionDef, ...]
-    uses_global: bool
-    privates: frozenset[str]
-    """The private names that it gives to something."""
-
-
-def source_of(name: str, text: str, tree: ast.Module) -> Source:
-    nodes = list(ast.walk(tree))
-    return Source(
-        name=name,
-        lines=text.count("\n"),
-        docstring=ast.get_docstring(tree),
-        imports=tuple(imported_modules(nodes)),
-        functions=tuple(
-            node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        ),
-        uses_global=any(isinstance(node, ast.Global) for node in nodes),
-        privates=frozenset(privates_of(nodes)),
-    )
-
-
 @pytest.fixture(scope="module")
-def parsed() -> list[Source]:
-    """Every product file; parsing them takes seconds, so it is done once."""
-    names = {path: name for name, path in sources()}
-    return [source_of(names[path], path.read_text(), tree) for path, tree in source_trees([*names])]
+def sources() -> Sequence[Source]:
+    return product_sources()
 
 
-def test_a_package_imports_only_the_layers_below_it(parsed: list[Source]) -> None:
+def test_a_package_imports_only_the_layers_below_it(sources: Sequence[Source]) -> None:
     wrong = []
-    for source in parsed:
+    for source in sources:
         package = source.name.split("/")[0]
         allowed = LAYERS[package] | {package}
         for module in source.imports:
@@ -338,9 +272,9 @@ def test_a_package_imports_only_the_layers_below_it(parsed: list[Source]) -> Non
     assert wrong == []
 
 
-def test_special_modules_stay_behind_their_fences(parsed: list[Source]) -> None:
+def test_special_modules_stay_behind_their_fences(sources: Sequence[Source]) -> None:
     wrong = []
-    for source in parsed:
+    for source in sources:
         for module in source.imports:
             first = module.split(".")[0]
             is_outside = any(
@@ -353,18 +287,51 @@ def test_special_modules_stay_behind_their_fences(parsed: list[Source]) -> None:
     assert wrong == []
 
 
-def test_each_file_opens_with_what_it_is_for(parsed: list[Source]) -> None:
-    assert [source.name for source in parsed if not source.docstring] == []
+@pytest.mark.parametrize("place", SHARED_BY_PROTOCOLS)
+def test_what_protocols_of_rocketmq_share_knows_none_of_them(
+    sources: Sequence[Source], place: str
+) -> None:
+    shared = [source for source in sources if source.name.startswith(place)]
+    assert shared
+    wrong = [
+        f"{source.name} must not import {module}"
+        for source in shared
+        for module in source.imports
+        if module.split(".")[0] in {"aerobee", "apache", "google", "grpc"}
+        and not f"{module}.".startswith(SHARED_BY_PROTOCOLS[place])
+    ]
+    assert wrong == []
 
 
-def test_each_file_is_short_enough_for_one_idea(parsed: list[Source]) -> None:
-    long = [source.name for source in parsed if source.lines > FILE_LINES_MAX]
+def test_no_refusal_by_the_rules_is_missed_for_want_of_a_code() -> None:
+    """`codes.Refused` is only a part of what is refused."""
+    folder = ROOT / "rocketmq_api" / "aerobee" / "rocketmq_api"
+    wrong = [
+        path.name
+        for path, tree in source_trees(sorted(folder.rglob("*.py")))
+        if any(
+            isinstance(node, ast.ImportFrom)
+            and node.module == "aerobee.rocketmq_api.codes"
+            and any(alias.name == "Refused" for alias in node.names)
+            for node in ast.walk(tree)
+        )
+        and re.search(r"(except|suppress\() ?\(?Refused\b", path.read_text())
+    ]
+    assert wrong == []
+
+
+def test_each_file_opens_with_what_it_is_for(sources: Sequence[Source]) -> None:
+    assert [source.name for source in sources if not source.docstring] == []
+
+
+def test_each_file_is_short_enough_for_one_idea(sources: Sequence[Source]) -> None:
+    long = [source.name for source in sources if source.lines > FILE_LINES_MAX]
     assert long == []
 
 
-def test_functions_fit_on_one_screen(parsed: list[Source]) -> None:
+def test_functions_fit_on_one_screen(sources: Sequence[Source]) -> None:
     wrong = []
-    for source in parsed:
+    for source in sources:
         for node in source.functions:
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
@@ -372,16 +339,16 @@ def test_functions_fit_on_one_screen(parsed: list[Source]) -> None:
     assert wrong == []
 
 
-def test_no_state_lives_in_modules(parsed: list[Source]) -> None:
+def test_no_state_lives_in_modules(sources: Sequence[Source]) -> None:
     """Module-level dicts, lists and sets are constants: no function changes them."""
-    assert [source.name for source in parsed if source.uses_global] == []
+    assert [source.name for source in sources if source.uses_global] == []
 
 
-def test_no_function_keeps_a_cache_in_its_module(parsed: list[Source]) -> None:
+def test_no_function_keeps_a_cache_in_its_module(sources: Sequence[Source]) -> None:
     """An owner holds it, who also knows when it is stale."""
     wrong = [
         f"{source.name}: {node.name}"
-        for source in parsed
+        for source in sources
         for node in source.functions
         for decorator in node.decorator_list
         if "cache" in ast.unparse(decorator).split(".")[-1]
@@ -393,7 +360,7 @@ def test_what_calls_wait_for_together_is_left_without_a_search() -> None:
     """asyncio's locks search a list for who leaves; those of `runtime/waiting.py` do not."""
     wrong = [
         f"{name}: {found}"
-        for name, path in sources()
+        for name, path in product_paths()
         if name.startswith(SERVED)
         for found in re.findall(
             r"asyncio\.(?:Lock|Condition|Barrier|\w*Semaphore)\b", path.read_text("utf-8")
@@ -402,9 +369,9 @@ def test_what_calls_wait_for_together_is_left_without_a_search() -> None:
     assert wrong == []
 
 
-def test_no_test_reaches_into_more_privates_than_it_did(parsed: list[Source]) -> None:
+def test_no_test_reaches_into_more_privates_than_it_did(sources: Sequence[Source]) -> None:
     """A rename inside one class must not break tests of another room."""
-    privates = frozenset().union(*(source.privates for source in parsed))
+    privates = frozenset().union(*(source.privates for source in sources))
     tests = ROOT / "tests"
     paths = [path for path in sorted(tests.rglob("*.py")) if may_reach(path.read_text("utf-8"))]
     found = {
@@ -413,6 +380,26 @@ def test_no_test_reaches_into_more_privates_than_it_did(parsed: list[Source]) ->
         if (count := len(list(reaches_in(tree, privates))))
     }
     assert found == PRIVATE_REACHES, "ask for what is public, and lower the number if it has fallen"
+
+
+def test_no_test_asks_the_composition_of_a_broker_for_more_parts_than_it_did() -> None:
+    """A part that moves must not break tests of what it does."""
+    tests = ROOT / "tests"
+    paths = [
+        path
+        for path in sorted(tests.rglob("*.py"))
+        if ".wiring" in path.read_text("utf-8") and path.name != "conftest.py"
+    ]
+    found = {
+        path.relative_to(tests).as_posix(): count
+        for path, tree in source_trees(paths)
+        if (
+            count := sum(
+                isinstance(node, ast.Attribute) and node.attr == "wiring" for node in ast.walk(tree)
+            )
+        )
+    }
+    assert found == WIRING_REACHES, "lower the number if it has fallen"
 
 
 @pytest.fixture(scope="module")

@@ -81,7 +81,9 @@ async def running_kafka(folder: Path, *, sync_flush: bool) -> AsyncIterator[tupl
     text = CONFIG.format(port=port, controller=free_port(), data=folder / "data")
     config.write_text(text + ("log.flush.interval.messages=1\n" if sync_flush else ""))
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    format_data = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", config)
+    # In one argument: one id of 64 begins with a dash and would be taken for another option.
+    named = f"--cluster-id={cluster}"
+    format_data = ("kafka.tools.StorageTool", "format", named, "-c", config)
     await said_by((java, "-cp", programs.classes, *format_data), folder=folder)
     server = (java, *JAVA_FLAGS, "-cp", programs.classes, "kafka.Kafka", config)
     async with listening(*server, port=port, folder=folder) as process:

@@ -12,14 +12,19 @@ from typing import Any, TypeVar
 import grpc
 import pytest
 
+from aerobee.access.node import NodeAccess
 from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig, SessionConfig
 from aerobee.broker.features import Feature, Kind
+from aerobee.broker.opened import OpenedFolder
+from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.wiring import FEATURES, Wiring
+from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.store.engine.config import FlushMode, StoreConfig
 from aerobee.store.engine.disk import Disk, RealDisk
+from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.retention.retention_config import RetentionConfig
 from aerobee.store.engine.tables.atomic_file import replace_atomically
 from aerobee.store.engine.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
@@ -42,7 +47,7 @@ class RunningBroker:
     lifecycle: Lifecycle
     task: asyncio.Task[None]
     wiring: Wiring
-    """Its parts, for what no call tells."""
+    """Its parts, for what nothing else tells: `tests/test_tidy.py` counts who asks them."""
 
     def __post_init__(self) -> None:
         self.send = broker_pb2_grpc.SendServiceStub(self.channel)
@@ -50,10 +55,49 @@ class RunningBroker:
         self.offsets = broker_pb2_grpc.OffsetServiceStub(self.channel)
         self.groups = broker_pb2_grpc.GroupServiceStub(self.channel)
         self.admin = broker_pb2_grpc.AdminServiceStub(self.channel)
+        self.transactions = broker_pb2_grpc.TransactionServiceStub(self.channel)
 
     def feature(self, kind: type[F]) -> F:
         """Its feature of this kind."""
         return next(each for each in self.wiring.features if isinstance(each, kind))
+
+    async def figures(self, kind: type[Feature]) -> dict[str, dict[tuple[str, ...], Any]]:
+        """What a feature says of itself: the values of each family by their labels."""
+        families = await self.feature(kind).figures()
+        return {family.name: dict(family.rows) for family in families}
+
+    @property
+    def config(self) -> BrokerConfig:
+        """As it runs, with what depends on the memory."""
+        return self.wiring.config
+
+    @property
+    def clock(self) -> Clock:
+        return self.wiring.clock
+
+    @property
+    def opened(self) -> OpenedFolder:
+        """What its folder holds."""
+        return self.wiring.folder
+
+    @property
+    def store(self) -> MessageStore:
+        return self.opened.store
+
+    @property
+    def writes(self) -> OwnWrites:
+        """For records as the broker writes them itself."""
+        return self.wiring.writes
+
+    @property
+    def access(self) -> NodeAccess:
+        """Who may do what, as nameservers would tell it."""
+        return self.wiring.access
+
+    @property
+    def clients(self) -> ClientTable:
+        """The clients of other people's protocols that it knows."""
+        return self.wiring.clients
 
     async def stop(self) -> None:
         """Stop gracefully; raises what the broker raised."""

@@ -19,6 +19,7 @@ from aerobee import (
     PushConsumer,
     errors,
 )
+from aerobee.cluster_view.routes import Routes
 from tests.support.ports import free_port
 
 
@@ -90,17 +91,12 @@ async def test_asynchronous_clients_without_a_cluster_show_hardly_more() -> None
 
 
 async def test_a_bug_keeps_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(topic: str) -> None:
+    async def broken(routes: Routes, topic: str, **options: object) -> None:
         raise ZeroDivisionError
 
+    monkeypatch.setattr(Routes, "route", broken)
     async with Producer(f"127.0.0.1:{free_port()}") as producer:
-        monkeypatch.setattr(producer._targets, "_renew", broken)
-        monkeypatch.setattr(producer._targets, "_ask", never)
         with pytest.raises(ZeroDivisionError) as caught:
             await producer.send(Message("orders", b"{}"))
     names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
-    assert names[1:] == ["send", "find", "broken"]
-
-
-async def never(topic: str, timeout_ms: int) -> None:
-    """A route that a test does not need."""
+    assert names[1:] == ["send", "find", "_ask", "broken"]

@@ -50,7 +50,12 @@ def arguments(tmp_path_factory: pytest.TempPathFactory, installed: dict[str, str
     for place in (packages, root / "etc", root / "var/lib/dpkg/status.d"):
         place.mkdir(parents=True)
     for one in distributions():
-        metadata = Path(one._path)  # type: ignore[attr-defined]
+        (known,) = (
+            each
+            for each in one.files or ()
+            if each.match("*.dist-info/METADATA") and len(each.parts) == 2
+        )
+        metadata = Path(str(one.locate_file(known))).parent
         (packages / metadata.name).symlink_to(metadata)
     (root / "etc/os-release").write_text('PRETTY_NAME="Debian"\nVERSION_ID="12"\n')
     for name, version in DEBIAN.items():

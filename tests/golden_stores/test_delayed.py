@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aerobee.broker.delayed.feature import Delays
 from aerobee.store.engine.config import StoreConfig, consume_queue_entries
 from aerobee.store.engine.retention.retention_config import RetentionConfig
 from aerobee.store.format.timer_checkpoint import TimerCheckpoint
@@ -71,11 +72,11 @@ def delivered_since(
 ) -> list[tuple[str, int]]:
     """What was added to the topics since, in no order: unique keys, and when that was."""
     found = []
-    for name in broker.wiring.store.queues.names():
+    for name in broker.store.queues.names():
         if name[0] not in (TIMER_TOPIC, SCHEDULE_TOPIC) and not name[0].startswith("AEROBEE_"):
             found += [
                 (each.properties["UNIQ_KEY"], each.stored_ms)
-                for each in delivered(broker.wiring, *name)
+                for each in delivered(broker, *name)
                 if each.queue_offset >= before.get(name, 0)
             ]
     return found
@@ -89,24 +90,23 @@ async def test_what_waits_in_apaches_store_comes_at_its_time_and_once(golden: An
     clock = SetClock()
     clock.set_to(golden.manifest["timer"]["checkpoint"]["lastReadTimeMs"])
     async with running_broker(golden.root, store=store_config(golden), clock=clock) as broker:
-        wiring = broker.wiring
-        names = wiring.store.queues.names()
-        before = {name: wiring.store.queues.bounds(*name).max_offset for name in names}
-        await settled(wiring)
+        names = broker.store.queues.names()
+        before = {name: broker.store.queues.bounds(*name).max_offset for name in names}
+        await settled(broker)
         assert delivered_since(broker, before) == []
         for at_ms in sorted(set(timers.values())):
             clock.set_to(at_ms + SLOT_MS)
-            await settled(wiring)
+            await settled(broker)
             came = {key for key, _ in delivered_since(broker, before)}
             assert {key for key, at in timers.items() if at <= at_ms} <= came, "at its time"
         clock.set_to(max(timers.values()) + DAY_MS)
-        await settled(wiring)
+        await settled(broker)
         found = delivered_since(broker, before)
         assert sorted(key for key, _ in found) == waiting
         assert all(stored_ms > timers.get(key, 0) for key, stored_ms in found), "none early"
         await broker.stop()
     async with running_broker(golden.root, store=store_config(golden), clock=clock) as broker:
-        await settled(broker.wiring)
+        await settled(broker)
         assert sorted(key for key, _ in delivered_since(broker, before)) == waiting
 
 
@@ -156,8 +156,8 @@ async def test_after_a_clean_stop_apache_goes_on_with_what_waits_and_repeats_not
     for at_ms in (times[0], times[len(times) // 2], times[-1] + DAY_MS):
         clock.set_to(at_ms)
         async with running_broker(golden.root, store=store_config(golden), clock=clock) as broker:
-            await settled(broker.wiring)
-            delays = broker.wiring.delays
+            await settled(broker)
+            delays = broker.feature(Delays)
             page = await delays.schedule.search(limit=1_000)
             waits = [each for each in page.messages if not each.level]
             levels_wait = [each.unique_key for each in page.messages if each.level]

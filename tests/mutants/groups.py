@@ -165,7 +165,7 @@ GROUPS: Final = (
     Mutant(
         name="revived-by-apache-comes-again",
         breaks="what Apache's broker had revived comes once more after a change of owner",
-        at="revivals.py::Revivals._settle",
+        at="revivals.py::Revivals._settle_queue",
         old="begin = 0 if known is None else known + 1",
         new="begin = 0 if known is None else known",
         tests=(
@@ -201,7 +201,7 @@ GROUPS: Final = (
     Mutant(
         name="copies-forgotten",
         breaks="a message that Apache's broker handed out comes again while an older one waits",
-        at="revivals.py::Revivals._settle",
+        at="revivals.py::Revivals._settle_queue",
         old="place[0] != queue or place[1] >= done",
         new="False",
         tests=(

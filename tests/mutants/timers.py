@@ -126,4 +126,15 @@ TIMERS: Final = (
             "::test_each_of_two_delayed_messages_with_one_id_and_time_is_recalled_alone",
         ),
     ),
+    Mutant(
+        name="rolled-on-what-was-refused",
+        breaks="a message whose recall the log refused is lost when the log moves on",
+        at="mover.py::Mover.act_out_of_turn",
+        old="basis=basis or term.progress",
+        new="basis=term.progress",
+        tests=(
+            "tests/broker/delayed/test_rolling.py"
+            "::test_a_recall_that_came_to_nothing_while_messages_moved_on_loses_none",
+        ),
+    ),
 )

@@ -34,7 +34,7 @@ TRANSACTIONS: Final = (
     Mutant(
         name="not-left-if-cut-off",
         breaks="after a hand-over that was called off nobody is asked about open transactions",
-        at="feature.py::Transactions.leave",
+        at="leading.py::Leading.leave",
         old="finally:",
         new="else:",
         tests=(f"{_TESTS}/test_checks.py::test_a_hand_over_that_is_called_off_goes_on_asking",),
@@ -42,9 +42,9 @@ TRANSACTIONS: Final = (
     Mutant(
         name="leftovers-not-waited-for",
         breaks="after a crash an operator may end again what was half set aside",
-        at="feature.py::Transactions._do_what_is_due",
-        old="self.ends.drop_leftovers() or was_missing",
-        new="(self.ends.drop_leftovers() and False) or was_missing",
+        at="leading.py::Leading._do_what_is_due",
+        old="self._ends.drop_leftovers() or was_missing",
+        new="(self._ends.drop_leftovers() and False) or was_missing",
         tests=(
             f"{_TESTS}/test_checks.py"
             "::test_after_a_death_while_a_message_is_set_aside_its_producers_may_still_end_it",
@@ -53,7 +53,7 @@ TRANSACTIONS: Final = (
     Mutant(
         name="finished-after-it-left",
         breaks="a master that hands over writes on in a term that it has left",
-        at="feature.py::Transactions._finish_newest",
+        at="leading.py::Leading._finish_newest",
         old="stretch.check()\nis_stored =",
         new="is_stored =",
         tests=(

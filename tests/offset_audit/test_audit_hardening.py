@@ -80,19 +80,15 @@ class FakeFolder:
 def test_a_run_removes_from_its_ledger_only_what_is_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = object.__new__(Ledger)
     folder = FakeFolder(tmp_path)
-    ledger._folder = cast(Any, folder)
-
-    def write(_self: Ledger, run: RunEntry, table: str, frame: object, staging: str) -> None:
-        Path(tmp_path, staging).mkdir(parents=True)
-
-    monkeypatch.setattr(Ledger, "_write", write)
-    run = RunEntry("run-7", 1, 1, "quick", "scope", ("c",), 0)
-    ledger.append(run, {"findings": cast(Any, None)})
+    monkeypatch.setattr("aerobee.offset_audit.outputs.ledger.Folder", lambda session, path: folder)
+    ledger = Ledger(cast(Any, None), str(tmp_path))
+    for each in ("run-6", "run-7"):  # both write their tables
+        (tmp_path / f".staging-{each}").mkdir()
+    ledger.append(RunEntry("run-7", 1, 1, "quick", "scope", ("c",), 0), {})
     assert folder.removed
     assert all("run-7" in name for name in folder.removed)
-    assert folder.names() == []
+    assert folder.names() == [".staging-run-6"]
 
 
 def test_drills_into_many_blocks_are_not_done_with_the_settings_of_few_rows() -> None:

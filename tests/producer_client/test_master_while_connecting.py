@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from aerobee.producer_client import Message, Producer
-from aerobee.producer_client.broker_stream import BrokerStream
 from tests.support.fake_cluster import BrokerAt, FakeBroker, FakeNameserver
 from tests.support.silent_peer import silent_peer
 
@@ -16,21 +15,15 @@ SOON_S = 3.0
 async def test_a_producer_that_cannot_connect_goes_to_the_new_master_as_soon_as_it_hears_of_it(
     nameserver: FakeNameserver, broker_a: FakeBroker
 ) -> None:
-    async with silent_peer() as former:
+    is_connected = asyncio.Event()
+    async with silent_peer(is_connected.set) as former:
         nameserver.brokers["broker-a"] = BrokerAt(former)
         async with Producer(nameserver.address) as producer:
             sending = asyncio.ensure_future(producer.send(Message("orders", b"waits")))
-            await connecting(producer)
+            await is_connected.wait()
+            await asyncio.sleep(0.1)  # it now waits for an answer
             nameserver.brokers["broker-a"] = broker_a
             await nameserver.publish()
             async with asyncio.timeout(SOON_S):
                 await sending
     assert broker_a.bodies("orders") == [b"waits"]
-
-
-async def connecting(producer: Producer) -> None:
-    """Until it has begun a stream, and a little longer: it now waits for the connection."""
-    stream: BrokerStream = producer._opened().stream("broker-a")
-    while stream._stream is None:
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.1)

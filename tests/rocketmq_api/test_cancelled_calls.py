@@ -15,9 +15,9 @@ from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.route import Endpoint, TopicRoute
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.table import ClientTable
-from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
 from aerobee.rocketmq_api.request_limits import messaging_request_limits
 from aerobee.rocketmq_api.rules.group_rules import GroupRules
+from aerobee.rocketmq_api.rules.handles import ReceiptHandle
 from aerobee.rocketmq_api.services.failures import answer_errors
 from aerobee.rocketmq_api.services.methods import SERVICE_NAME
 from aerobee.rocketmq_api.services.service import MessagingService, add_messaging_service

@@ -8,13 +8,15 @@ import pytest
 
 from aerobee.rocketmq_api.codes import (
     CODES,
+    CODES_OF_REASONS,
     OK,
     Refused,
     common_status,
     error_of,
     status_of,
-    topic_not_found,
 )
+from aerobee.rocketmq_api.rules import refusals
+from aerobee.rocketmq_api.rules.refusals import Reason, topic_not_found
 from aerobee.runtime import errors
 from apache.rocketmq.v2 import definition_pb2 as v2
 
@@ -88,6 +90,26 @@ def test_a_refusal_is_an_invalid_argument_to_those_who_know_no_codes() -> None:
     refused = Refused(v2.ILLEGAL_MESSAGE_TAG, "the tag is blank")
     assert isinstance(refused, errors.InvalidArgument)
     assert status_of(refused) == v2.Status(code=v2.ILLEGAL_MESSAGE_TAG, message="the tag is blank")
+
+
+def test_every_reason_of_the_rules_has_a_code_of_its_own() -> None:
+    assert list(CODES_OF_REASONS) == list(Reason)
+    assert len(set(CODES_OF_REASONS.values())) == len(Reason)
+
+
+@pytest.mark.parametrize("reason", Reason, ids=lambda reason: str(reason.name))
+def test_a_refusal_by_the_rules_is_said_with_its_code_and_words(reason: Reason) -> None:
+    status = status_of(refusals.Refused(reason, "use another one"))
+    assert status == v2.Status(code=CODES_OF_REASONS[reason], message="use another one")
+    back = error_of(status)
+    assert back is not None
+    assert status_of(back) == status
+
+
+def test_a_refusal_by_another_node_keeps_its_reason() -> None:
+    back = error_of(status_of(refusals.Refused(Reason.ILLEGAL_TAG, "the tag is blank")))
+    assert isinstance(back, refusals.Refused)
+    assert back.reason is Reason.ILLEGAL_TAG
 
 
 def test_success_is_no_error() -> None:

@@ -10,8 +10,9 @@ from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.domain.sql_filter.expression import CompiledExpressions, SqlExpression
 from aerobee.domain.sql_filter.wish import Wish
 from aerobee.domain.tag_expression import parse_tags
-from aerobee.rocketmq_api.codes import Refused
+from aerobee.rocketmq_api.codes import status_of
 from aerobee.rocketmq_api.receiving.filters import passes, wish_of
+from aerobee.rocketmq_api.rules.refusals import Refused
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.support.v2_messages import TOPIC, Delivery, message_of, record_with
 
@@ -52,7 +53,7 @@ def test_without_an_expression_everything_is_wanted() -> None:
 def test_an_expression_that_names_none_is_refused(expression: str) -> None:
     with pytest.raises(Refused) as refused:
         wanted(tag_filter(expression))
-    assert refused.value.code == v2.ILLEGAL_FILTER_EXPRESSION
+    assert status_of(refused.value).code == v2.ILLEGAL_FILTER_EXPRESSION
 
 
 def test_an_sql_expression_is_compiled_once() -> None:
@@ -65,7 +66,7 @@ def test_an_sql_expression_is_compiled_once() -> None:
 def test_sql_that_is_not_of_the_language_is_refused_with_the_place() -> None:
     with pytest.raises(Refused, match="at character 3") as refused:
         wanted(tag_filter("a LIKE 'x%'", v2.SQL))
-    assert refused.value.code == v2.ILLEGAL_FILTER_EXPRESSION
+    assert status_of(refused.value).code == v2.ILLEGAL_FILTER_EXPRESSION
 
 
 @given(st.none() | st.sampled_from(TAGS), st.lists(st.sampled_from(TAGS), max_size=3))

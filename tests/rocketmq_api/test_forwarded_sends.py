@@ -10,10 +10,10 @@ import pytest
 
 from aerobee.cluster_view.route import Endpoint, TopicRoute
 from aerobee.rocketmq_api.codes import OK, status_of
-from aerobee.rocketmq_api.sending.checks import SendLimits
+from aerobee.rocketmq_api.ports import OwnQueues
+from aerobee.rocketmq_api.rules.message_checks import SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.masters import Masters
-from aerobee.rocketmq_api.services.ports import OwnQueues
 from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.rocketmq_api.services.sends import Sends
 from aerobee.runtime.clock import SystemClock

@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 from aerobee.rocketmq_api.receiving.messages import digest
-from aerobee.rocketmq_api.sending.reserved import HIDDEN
+from aerobee.rocketmq_api.rules.reserved import HIDDEN
 from aerobee.rocketmq_api.times import milliseconds
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.support.golden_log import GoldenLog

@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.rocketmq_api.codes import Refused
+from aerobee.rocketmq_api.codes import status_of
 from aerobee.rocketmq_api.receiving.polling import (
-    PollLimits,
     batch_size,
     changed_invisible_ms,
     polling_ms,
     received_invisible_ms,
 )
+from aerobee.rocketmq_api.rules.polling import PollLimits
+from aerobee.rocketmq_api.rules.refusals import Refused
 from aerobee.rocketmq_api.times import duration
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2.service_pb2 import ChangeInvisibleDurationRequest, ReceiveMessageRequest
@@ -73,7 +74,7 @@ def test_a_deadline_that_leaves_no_time_is_refused(
 ) -> None:
     with pytest.raises(Refused) as refused:
         polling_ms(receive(asked_ms), LIMITS, remaining_ms=4_999, client_version=version)
-    assert refused.value.code == code
+    assert status_of(refused.value).code == code
 
 
 def test_the_request_timeout_of_the_clients_settings_counts() -> None:
@@ -101,7 +102,7 @@ def test_a_received_message_is_invisible_as_asked(ms: int) -> None:
 def test_an_illegal_invisible_time_is_refused_unless_the_server_renews(ms: int) -> None:
     with pytest.raises(Refused) as refused:
         received_invisible_ms(receive(invisible_duration=duration(ms)), LIMITS)
-    assert refused.value.code == v2.ILLEGAL_INVISIBLE_TIME
+    assert status_of(refused.value).code == v2.ILLEGAL_INVISIBLE_TIME
     renewed = receive(invisible_duration=duration(ms), auto_renew=True)
     assert received_invisible_ms(renewed, LIMITS) is None
     with pytest.raises(Refused):
@@ -117,7 +118,7 @@ def test_a_change_may_make_it_visible_at_once() -> None:
     request.invisible_duration.CopyFrom(duration(HOURS_12_MS + 1))
     with pytest.raises(Refused) as refused:
         changed_invisible_ms(request, LIMITS)
-    assert refused.value.code == v2.ILLEGAL_INVISIBLE_TIME
+    assert status_of(refused.value).code == v2.ILLEGAL_INVISIBLE_TIME
     request.invisible_duration.seconds = -1
     with pytest.raises(Refused):
         changed_invisible_ms(request, LIMITS)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.rocketmq_api.sending.queue_choice import jump_hash, queue_of_group, queue_of_priority
+from aerobee.rocketmq_api.rules.queue_choice import jump_hash, queue_of_group, queue_of_priority
 
 QUEUES = [MessageQueue("t", broker, queue) for broker in ("a", "b") for queue in range(4)]
 

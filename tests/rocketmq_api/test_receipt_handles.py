@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.rocketmq_api.codes import Refused
-from aerobee.rocketmq_api.receiving.handles import HANDLE_CHARACTERS_MAX, ReceiptHandle
+from aerobee.rocketmq_api.codes import status_of
+from aerobee.rocketmq_api.rules.handles import HANDLE_CHARACTERS_MAX, ReceiptHandle
+from aerobee.rocketmq_api.rules.refusals import Refused
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 HANDLE = ReceiptHandle("broker-a", "orders", "billing", 2, 41, 7, 1_800_000_000_000)
@@ -20,7 +21,7 @@ NUMBERS = st.integers(0, (1 << 63) - 1)
 def refused_reason(text: str) -> str:
     with pytest.raises(Refused) as refused:
         ReceiptHandle.decode(text)
-    assert refused.value.code == v2.INVALID_RECEIPT_HANDLE
+    assert status_of(refused.value).code == v2.INVALID_RECEIPT_HANDLE
     return str(refused.value)
 
 
@@ -89,7 +90,7 @@ def test_a_handle_serves_its_group_and_topic_only() -> None:
     ):
         with pytest.raises(Refused) as refused:
             handle.check_used_by(topic, group)
-        assert refused.value.code == v2.INVALID_RECEIPT_HANDLE
+        assert status_of(refused.value).code == v2.INVALID_RECEIPT_HANDLE
 
 
 def test_a_handle_ends_with_the_invisible_time() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.rocketmq_api.receiving.renewal import Holder, RenewalRules, visible_ms
+from aerobee.rocketmq_api.rules.renewal import Holder, RenewalRules, visible_ms
 
 RULES = RenewalRules()
 TAKEN_MS = 1_000_000

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee.rocketmq_api.codes import Refused
+from aerobee.rocketmq_api.codes import status_of
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
+from aerobee.rocketmq_api.rules.refusals import Refused
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 
@@ -47,7 +48,7 @@ def test_a_namespace_that_is_only_in_the_metadata_counts_where_the_resource_has_
 def test_an_illegal_topic_is_refused(name: str, namespace: str) -> None:
     with pytest.raises(Refused) as refused:
         stored_topic(resource(name, namespace))
-    assert refused.value.code == v2.ILLEGAL_TOPIC
+    assert status_of(refused.value).code == v2.ILLEGAL_TOPIC
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "a.b", "x" * 121, "CID_RMQ_SYS_TRANS"])
@@ -55,7 +56,7 @@ def test_an_illegal_topic_is_refused(name: str, namespace: str) -> None:
 def test_an_illegal_group_is_refused(name: str, namespace: str) -> None:
     with pytest.raises(Refused) as refused:
         stored_group(resource(name, namespace))
-    assert refused.value.code == v2.ILLEGAL_CONSUMER_GROUP
+    assert status_of(refused.value).code == v2.ILLEGAL_CONSUMER_GROUP
 
 
 def test_the_longest_names_are_taken() -> None:
@@ -68,7 +69,7 @@ def test_an_illegal_namespace_is_refused_by_the_code_of_what_it_belongs_to(names
     """With a `%` in it, one stored name could belong to two namespaces."""
     with pytest.raises(Refused) as refused:
         stored_topic(resource("orders", namespace))
-    assert refused.value.code == v2.ILLEGAL_TOPIC
+    assert status_of(refused.value).code == v2.ILLEGAL_TOPIC
     with pytest.raises(Refused) as refused:
         stored_group(resource("billing", namespace))
-    assert refused.value.code == v2.ILLEGAL_CONSUMER_GROUP
+    assert status_of(refused.value).code == v2.ILLEGAL_CONSUMER_GROUP

@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
-from aerobee.rocketmq_api.codes import Refused
-from aerobee.rocketmq_api.sending.checks import SendLimits, check_message, check_request
+from aerobee.rocketmq_api.codes import status_of
+from aerobee.rocketmq_api.rules.message_checks import SendLimits
+from aerobee.rocketmq_api.rules.refusals import Refused
+from aerobee.rocketmq_api.sending.checks import check_message, check_request
 from aerobee.rocketmq_api.times import duration, timestamp
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.support.v2_messages import NOW_MS, message
@@ -21,7 +23,7 @@ def refusal(sent: v2.Message) -> int | None:
     try:
         check_message(sent, LIMITS, NOW_MS)
     except Refused as refused:
-        return refused.code
+        return status_of(refused).code
     return None
 
 
@@ -208,7 +210,7 @@ def test_a_request_has_messages_of_one_topic() -> None:
     for wrong in ([], [one, other]):
         with pytest.raises(Refused) as refused:
             check_request(wrong)
-        assert refused.value.code == v2.MESSAGE_CORRUPTED
+        assert status_of(refused.value).code == v2.MESSAGE_CORRUPTED
 
 
 def test_what_senders_have_no_say_in_is_not_looked_at() -> None:

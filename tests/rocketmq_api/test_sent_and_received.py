@@ -11,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.domain.topic_attributes import MESSAGE_TYPE, MESSAGE_TYPES
-from aerobee.rocketmq_api.codes import Refused, status_of
+from aerobee.rocketmq_api.codes import status_of
 from aerobee.rocketmq_api.receiving.messages import PLAIN_BYTES_MAX, digest
-from aerobee.rocketmq_api.sending.checks import SendLimits, check_message
-from aerobee.rocketmq_api.sending.message_types import accepted_types
+from aerobee.rocketmq_api.rules.message_checks import SendLimits
+from aerobee.rocketmq_api.rules.message_types import MessageType, accepted_types
+from aerobee.rocketmq_api.rules.refusals import Refused
+from aerobee.rocketmq_api.rules.reserved import may_be_set
+from aerobee.rocketmq_api.sending.checks import check_message
+from aerobee.rocketmq_api.sending.message_types import V2_TYPES
 from aerobee.rocketmq_api.sending.records import Circumstances, carefully_taken, take_message
-from aerobee.rocketmq_api.sending.reserved import may_be_set
 from aerobee.rocketmq_api.times import duration, milliseconds, timestamp
 from aerobee.runtime.errors import AerobeeError, PropertiesTooLarge
 from aerobee.store.format.compression import CompressionKind, compress
@@ -209,10 +212,10 @@ def test_whatever_comes_is_stored_or_refused(sent: v2.Message) -> None:
 
 @given(
     st.one_of(sent_messages(), odd_messages(), nearly_plain_messages()),
-    st.sampled_from([ALL_TYPES, (v2.NORMAL,), ()]),
+    st.sampled_from([ALL_TYPES, (MessageType.NORMAL,), ()]),
 )
 def test_a_message_that_is_taken_after_few_looks_is_taken_as_after_all(
-    sent: v2.Message, accepted: tuple[v2.MessageType, ...]
+    sent: v2.Message, accepted: tuple[MessageType, ...]
 ) -> None:
     circumstances = at(accepted=accepted)
     assert outcome(take_message, sent, circumstances) == outcome(
@@ -351,42 +354,46 @@ def test_a_message_that_does_not_tell_its_birth_is_born_when_it_comes() -> None:
 def test_a_topic_takes_the_types_that_its_attribute_says() -> None:
     takes = {name: accepted_types({MESSAGE_TYPE: name}) for name in MESSAGE_TYPES}
     assert takes == {
-        "NORMAL": (v2.NORMAL,),
-        "FIFO": (v2.FIFO,),
-        "DELAY": (v2.DELAY,),
-        "TRANSACTION": (v2.TRANSACTION,),
-        "PRIORITY": (v2.PRIORITY,),
-        "LITE": (v2.LITE,),
-        "MIXED": (v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION),
-        "UNSPECIFIED": (v2.MESSAGE_TYPE_UNSPECIFIED,),
+        "NORMAL": (MessageType.NORMAL,),
+        "FIFO": (MessageType.FIFO,),
+        "DELAY": (MessageType.DELAY,),
+        "TRANSACTION": (MessageType.TRANSACTION,),
+        "PRIORITY": (MessageType.PRIORITY,),
+        "LITE": (MessageType.LITE,),
+        "MIXED": (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION),
+        "UNSPECIFIED": (MessageType.UNSPECIFIED,),
     }
-    assert accepted_types({}) == (v2.NORMAL,)
-    assert accepted_types({MESSAGE_TYPE: "TO_COME"}) == (v2.MESSAGE_TYPE_UNSPECIFIED,)
+    assert accepted_types({}) == (MessageType.NORMAL,)
+    assert accepted_types({MESSAGE_TYPE: "TO_COME"}) == (MessageType.UNSPECIFIED,)
 
 
-@pytest.mark.parametrize("accepted", [each for each in ALL_TYPES if each != v2.NORMAL])
-def test_a_message_of_another_type_is_refused(accepted: v2.MessageType) -> None:
+def test_types_have_the_same_names_in_the_protocol() -> None:
+    assert {each.value: number for each, number in V2_TYPES.items()} == dict(v2.MessageType.items())
+
+
+@pytest.mark.parametrize("accepted", [each for each in ALL_TYPES if each != MessageType.NORMAL])
+def test_a_message_of_another_type_is_refused(accepted: MessageType) -> None:
     with pytest.raises(Refused) as refused:
         take_message(message(), at(accepted=(accepted,)))
-    assert refused.value.code == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
-    assert v2.MessageType.Name(accepted) in str(refused.value)
+    assert status_of(refused.value).code == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+    assert accepted.value in str(refused.value)
 
 
 def test_a_fifo_message_is_one_that_has_a_group_whatever_it_is_called() -> None:
     called_fifo = message()
     called_fifo.system_properties.message_type = v2.FIFO
     with pytest.raises(Refused) as refused:
-        take_message(called_fifo, at(accepted=(v2.FIFO,)))
-    assert refused.value.code == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+        take_message(called_fifo, at(accepted=(MessageType.FIFO,)))
+    assert status_of(refused.value).code == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
     grouped = message()
     grouped.system_properties.message_group = "g"
-    assert take_message(grouped, at(accepted=(v2.FIFO,))).message_group == "g"
+    assert take_message(grouped, at(accepted=(MessageType.FIFO,))).message_group == "g"
 
 
 def test_what_decides_where_a_message_goes_is_told_beside_its_record() -> None:
     sent = message()
     taken = take_message(sent, at())
-    assert (taken.message_id, taken.message_type) == (MESSAGE_ID, v2.NORMAL)
+    assert (taken.message_id, taken.message_type) == (MESSAGE_ID, MessageType.NORMAL)
     assert (taken.message_group, taken.priority, taken.deliver_ms) == ("", -1, None)
     sent.system_properties.priority = 0
     sent.system_properties.delivery_timestamp.CopyFrom(timestamp(NOW_MS + 5))

@@ -14,11 +14,12 @@ from aerobee.rocketmq_api.clients.settings import (
     registration_of,
     settings_command,
 )
-from aerobee.rocketmq_api.codes import Refused
+from aerobee.rocketmq_api.codes import status_of
 from aerobee.rocketmq_api.receiving.filters import wish_of
-from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.rules.group_rules import GroupRules
-from aerobee.rocketmq_api.sending.checks import SendLimits
+from aerobee.rocketmq_api.rules.message_checks import SendLimits
+from aerobee.rocketmq_api.rules.polling import PollLimits
+from aerobee.rocketmq_api.rules.refusals import Refused
 from aerobee.rocketmq_api.times import duration, milliseconds
 from aerobee.store.format.retry_delays import Exponential
 from apache.rocketmq.v2 import definition_pb2 as v2
@@ -239,7 +240,7 @@ def test_settings_that_cannot_be_are_refused_with_their_code(
 ) -> None:
     with pytest.raises(Refused) as refused:
         registered(sent)
-    assert refused.value.code == code
+    assert status_of(refused.value).code == code
 
 
 @pytest.mark.parametrize(
@@ -253,7 +254,7 @@ def test_a_consumer_with_an_unreadable_filter_starts_and_hears_the_code_when_it_
     assert registration.subscriptions == {}
     with pytest.raises(Refused) as refused:
         wish_of(sent.subscription.subscriptions[0].expression, CompiledExpressions())
-    assert refused.value.code == v2.ILLEGAL_FILTER_EXPRESSION
+    assert status_of(refused.value).code == v2.ILLEGAL_FILTER_EXPRESSION
 
 
 @pytest.mark.parametrize(
@@ -282,4 +283,4 @@ def test_a_clients_properties_have_limits(properties: dict[str, str], is_legal: 
         return
     with pytest.raises(Refused) as refused:
         registered(sent)
-    assert refused.value.code == v2.INVALID_CLIENT_PROPERTIES
+    assert status_of(refused.value).code == v2.INVALID_CLIENT_PROPERTIES

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
 from aerobee.runtime.errors import AerobeeError, Busy, StoreFailed
-from aerobee.runtime.worker import Worker
+from aerobee.runtime.log import FIELDS_ATTRIBUTE
+from aerobee.runtime.worker import Worker, warns
 from aerobee.testing.virtual_time import VirtualTime
 
 
@@ -169,3 +171,15 @@ async def test_work_may_wait_by_itself_and_still_be_woken() -> None:
     await asyncio.sleep(1)
     task.cancel()
     assert woken == [False, True]
+
+
+def test_a_trouble_is_a_warning_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    tell = warns(logging.getLogger("aerobee.test"), "copies wait", topic="orders")
+    error = Busy("the disk is slow")
+    tell(error)
+    (record,) = caplog.records
+    assert (record.levelno, record.getMessage()) == (
+        logging.WARNING,
+        'copies wait topic=orders reason="the disk is slow"',
+    )
+    assert getattr(record, FIELDS_ATTRIBUTE) == {"topic": "orders", "reason": error}

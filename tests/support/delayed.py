@@ -6,8 +6,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from aerobee.broker.wiring import Wiring
+from aerobee.broker.delayed.feature import Delays
 from aerobee.runtime.clock import SystemClock
 from aerobee.store.engine.queue_reads import QueueRead
 from aerobee.store.engine.read_work import ReadWork
@@ -17,6 +18,9 @@ from aerobee.store.format.record import encode_record, iterate_records
 from aerobee.store.format.record_layout import HostAddress
 from aerobee.store.format.record_view import Record
 from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from tests.broker.conftest import RunningBroker
 
 BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
 
@@ -59,7 +63,7 @@ def record_to_send(
 
 
 def send_later(
-    wiring: Wiring,
+    broker: RunningBroker,
     topic: str,
     bodies: Iterable[bytes],
     *,
@@ -69,17 +73,17 @@ def send_later(
 ) -> list[str]:
     """Store waiting messages; returns their unique keys."""
     unique_keys = []
-    with wiring.writes.publishing:
+    with broker.writes.publishing:
         for body in bodies:
             key = f"KEY{body[:40].decode()}"
             moved = waiting_record(
-                record_to_send(topic, body, unique_key=key, now_ms=wiring.clock.now_ms()),
+                record_to_send(topic, body, unique_key=key, now_ms=broker.clock.now_ms()),
                 Delay(level=level) if level else Delay(deliver_ms=deliver_ms),
                 topic=topic,
                 queue_id=queue_id,
                 store_host_ipv6=False,
             )
-            wiring.writes.append_copies(
+            broker.writes.append_copies(
                 moved.topic, moved.queue_id, [moved.record], [ProducerRun(0, 0, 1)]
             )
             unique_keys.append(key)
@@ -97,11 +101,11 @@ class Delivered:
     born_ms: int
 
 
-def delivered(wiring: Wiring, topic: str, queue_id: int = 0) -> list[Delivered]:
+def delivered(broker: RunningBroker, topic: str, queue_id: int = 0) -> list[Delivered]:
     """All messages of a queue."""
-    reads = wiring.store.reads
+    reads = broker.store.reads
     found: list[Delivered] = []
-    offset = wiring.store.queues.bounds(topic, queue_id).min_offset
+    offset = broker.store.queues.bounds(topic, queue_id).min_offset
     while True:
         wanted = QueueRead(topic, queue_id, offset, 1 << 20, 1_000)
         read = reads.read(wanted)
@@ -122,29 +126,29 @@ def delivered(wiring: Wiring, topic: str, queue_id: int = 0) -> list[Delivered]:
 
 
 async def until_delivered(
-    wiring: Wiring, topic: str, count: int, queue_id: int = 0
+    broker: RunningBroker, topic: str, count: int, queue_id: int = 0
 ) -> list[Delivered]:
     """The messages of a queue, once there are this many."""
-    await until(lambda: len(delivered(wiring, topic, queue_id)) >= count)
-    return delivered(wiring, topic, queue_id)
+    await until(lambda: len(delivered(broker, topic, queue_id)) >= count)
+    return delivered(broker, topic, queue_id)
 
 
-def is_settled(wiring: Wiring) -> bool:
+def is_settled(broker: RunningBroker) -> bool:
     """Whether everything due by now was delivered, and the journal has confirmed it."""
-    delays, mover = wiring.delays, wiring.delays.mover
-    term, planner = mover.term, mover._planner
-    if term is None or planner is None or not mover.is_ready or mover._worker.is_woken:
+    delays = broker.feature(Delays)
+    feeder, term, overdue = delays.feeder, delays.mover.term, delays.mover.overdue()
+    if term is None or overdue is None:
         return False
-    wake_ms = planner.wake_ms(term.progress)
     return (
-        term.progress.open is None
+        overdue[0] == 0
+        and term.progress.open is None
         and delays.journal.waiting_bytes == 0
-        and delays.feeder.is_complete
-        and (wake_ms is None or wake_ms > wiring.clock.now_ms() + 2)
+        and feeder.is_complete
+        and feeder.index.loaded_until.due_ms > broker.clock.now_ms()
     )
 
 
-async def settled(wiring: Wiring) -> None:
+async def settled(broker: RunningBroker) -> None:
     """Until everything due by the clock as set was delivered."""
-    wiring.delays.mover.wake()
-    await until(lambda: is_settled(wiring), "delayed messages come to rest")
+    broker.feature(Delays).mover.wake()
+    await until(lambda: is_settled(broker), "delayed messages come to rest")

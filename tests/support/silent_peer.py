@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 
 @asynccontextmanager
-async def silent_peer() -> AsyncIterator[str]:
-    """Its host:port. No gRPC call to it is ever established."""
+async def silent_peer(on_connected: Callable[[], None] = lambda: None) -> AsyncIterator[str]:
+    """Its host:port. No gRPC call to it is ever established; `on_connected` is called for each
+    attempt."""
     over = asyncio.Event()
 
     async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        on_connected()
         await over.wait()
         writer.close()
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from aerobee.rocketmq_api.receiving.messages import MessageWriter
+from aerobee.rocketmq_api.rules.message_types import MessageType
 from aerobee.rocketmq_api.sending.records import Circumstances, take_message
 from aerobee.rocketmq_api.times import timestamp
 from aerobee.store.format.batch import BatchLimits, check_batch
@@ -21,7 +22,7 @@ STORE_HOST = HostAddress.parse("10.0.0.5:10911")
 QUEUE_ID = 3
 QUEUE_OFFSET = 41
 STORED_MS = NOW_MS + 7
-ALL_TYPES = tuple(v2.MessageType.values())
+ALL_TYPES = tuple(MessageType)
 TOPIC = v2.Resource(resource_namespace="shop", name="orders")
 
 

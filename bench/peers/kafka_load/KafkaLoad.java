@@ -1,4 +1,5 @@
 import com.fasterxml.jackson.annotation.JsonProperty;
+import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -59,7 +60,9 @@ public class KafkaLoad {
                         Integer.parseInt(arguments[1]),
                         Integer.parseInt(arguments[2]));
         load.createTopics();
-        ObjectMapper json = new ObjectMapper();
+        // What a part says beyond this record concerns other systems.
+        ObjectMapper json =
+                new ObjectMapper().disable(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES);
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             System.out.println(json.writeValueAsString(load.run(json.readValue(line, Part.class))));

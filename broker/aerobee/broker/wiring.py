@@ -343,12 +343,13 @@ class Wiring:
 
     def _wire_retention(self) -> None:
         folder, retention = self.folder, self.store.retention
-        readers = UnreadReaders(folder.topics, folder.offsets, self.current_run.members, self.store)
+        members = self.current_run.members
+        self.readers = Readers(self.store, folder.topics, folder.offsets, members)
         self.cleaning = Cleaning(
             retention,
             (
                 *(hold for feature in self.features for hold in feature.holds),
-                GroupsHold(retention, readers),
+                GroupsHold(retention, UnreadReaders(self.readers)),
             ),
             self.config.store.retention,
             self.flush.upkeep,
@@ -418,7 +419,7 @@ class Wiring:
     # ------------------------------------------------------------------------------ who asks
 
     def _wire_observation(self) -> None:
-        roles, store, folder, clock = self.roles, self.store, self.folder, self.clock
+        roles, store, clock = self.roles, self.store, self.clock
         self.report = ReplicationReport(self.replica, roles, self.manager, self.follower)
         self.writability = Writability(self.guard, store, self.watch)
         self.state = BrokerState(self)
@@ -436,7 +437,7 @@ class Wiring:
         self.pull_sessions: Callable[[], list[PullSession]] = self.pull_service.sessions
         self.times = StoreTimes(store, self.reads)
         self.unread = UnreadCounts(
-            Readers(store, folder.topics, folder.offsets, self.coordinator.members),
+            self.readers,
             self.coordinator.ownership.leases,
             self.pull_sessions,
             self.popping.queue,

@@ -273,6 +273,7 @@ def _server(
         say_error,
         [SERVICE_NAME, ACCESS, ROCKETMQ],
         engine=config.grpc.engine,
+        busy_poll_us=config.grpc.busy_poll_us,
         limits=(nameserver_request_limits(), access_request_limits(), messaging_request_limits()),
         answer_errors=answer_errors(clock),
         memory=memory,

@@ -384,9 +384,14 @@ def check_heartbeat(heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
     Raises InvalidArgument: its numbers or names make no sense.
     """
     for name in (
-        "log_epoch", "log_end", "resigned_epoch", "durable_end", "opened_end", "confirmed_end",
+        "log_epoch",
+        "log_end",
+        "resigned_epoch",
+        "durable_end",
+        "opened_end",
+        "confirmed_end",
         "epoch",
-    ):  # fmt: skip
+    ):
         number = getattr(heartbeat, name)
         if not 0 <= number <= EPOCH_MAX:
             raise InvalidArgument(f"a heartbeat's {name} cannot be {number}")

@@ -91,8 +91,13 @@ class Elector:
             if due is not None:
                 await self._replica_sets.hold(replica_set, due)
         except RegistryUnavailable as error:
-            log_event(log, "election not held", level=logging.WARNING,
-                      group=replica_set.broker_name, reason=error)  # fmt: skip
+            log_event(
+                log,
+                "election not held",
+                level=logging.WARNING,
+                group=replica_set.broker_name,
+                reason=error,
+            )
 
     def _is_too_early(self, name: str, pause_s: float) -> bool:
         now_s = self._clock.monotonic_s()

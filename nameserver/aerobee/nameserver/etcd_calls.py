@@ -42,19 +42,19 @@ class Steady:
 
     def note(self, is_so: bool) -> None:
         if is_so != self._newest:
-            self._settle()
+            self._count_if_held()
             self._newest, self._since_s = is_so, self._clock.monotonic_s()
         if self._counted is None:
             self._counted = is_so
-        self._settle()
+        self._count_if_held()
 
     @property
     def value(self) -> bool | None:
         """None before the first answer."""
-        self._settle()
+        self._count_if_held()
         return self._counted
 
-    def _settle(self) -> None:
+    def _count_if_held(self) -> None:
         if self._newest is not None and self._clock.monotonic_s() - self._since_s >= HELD_S:
             self._counted = self._newest
 

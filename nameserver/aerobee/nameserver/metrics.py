@@ -163,19 +163,27 @@ def table_families(table: RouteTable) -> list[AnyFamily]:
     for what in sorted(table.backups)[:REPLICA_SETS_MAX]:
         backups.add(table.backups[what] / 1_000, what)
     return [
-        one_gauge("aerobee_nameserver_routes_revision",
-                  "etcd's revision of the routes that are served.", table.version),
-        one_gauge("aerobee_nameserver_live_brokers",
-                  "Brokers that are registered in etcd.", len(table.brokers)),
-        one_gauge("aerobee_nameserver_unreadable_keys",
-                  "Keys in etcd that cannot be read; they count as missing.",
-                  len(table.unreadable)),
+        one_gauge(
+            "aerobee_nameserver_routes_revision",
+            "etcd's revision of the routes that are served.",
+            table.version,
+        ),
+        one_gauge(
+            "aerobee_nameserver_live_brokers",
+            "Brokers that are registered in etcd.",
+            len(table.brokers),
+        ),
+        one_gauge(
+            "aerobee_nameserver_unreadable_keys",
+            "Keys in etcd that cannot be read; they count as missing.",
+            len(table.unreadable),
+        ),
         one_gauge("rocketmq_topic_number", "Topics of the cluster.", len(table.topics)),
         epoch,
         has_live_master,
         replicas,
         backups,
-    ]  # fmt: skip
+    ]
 
 
 def _add_rest(table: RouteTable, has_live_master: Family) -> None:

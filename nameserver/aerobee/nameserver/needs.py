@@ -18,10 +18,19 @@ from aerobee.access.resources import Action, Need
 
 _USE = Action.PUB | Action.SUB | Action.GET
 _ACCESS = (
-    "CreateUser", "UpdateUser", "RotateUser", "DeleteUser", "ListUsers",
-    "PutPolicy", "RemovePolicy", "ListPolicies", "TestAccess",
-    "SetQuota", "DeleteQuota", "ListQuotas",
-)  # fmt: skip
+    "CreateUser",
+    "UpdateUser",
+    "RotateUser",
+    "DeleteUser",
+    "ListUsers",
+    "PutPolicy",
+    "RemovePolicy",
+    "ListPolicies",
+    "TestAccess",
+    "SetQuota",
+    "DeleteQuota",
+    "ListQuotas",
+)
 
 
 def _registering(heartbeat: Any) -> NodeName:

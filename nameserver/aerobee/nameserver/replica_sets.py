@@ -193,8 +193,13 @@ class ReplicaSets:
 
         found, is_written = await self._changed(broker_name, decide)
         if is_written:
-            log_event(log, "in-sync set", group=broker_name, epoch=epoch,
-                      in_sync=[name.broker_id for name in found.in_sync])  # fmt: skip
+            log_event(
+                log,
+                "in-sync set",
+                group=broker_name,
+                epoch=epoch,
+                in_sync=[name.broker_id for name in found.in_sync],
+            )
         return found
 
     async def remove_replica(self, broker_name: str, broker_id: int) -> ReplicaSet:
@@ -297,8 +302,7 @@ class ReplicaSets:
         try:
             return self._keys.decode(entry)
         except Unreadable as error:
-            log_event(log, "unreadable value", level=logging.WARNING,
-                      key=entry.key, reason=error)  # fmt: skip
+            log_event(log, "unreadable value", level=logging.WARNING, key=entry.key, reason=error)
             return None
 
 

@@ -32,6 +32,7 @@ from aerobee.producer_client.store_host import StoreHosts
 from aerobee.producer_client.turns import QueueTurns, Sequences
 from aerobee.rpc.own_protocol import error_from_code
 from aerobee.runtime import errors
+from aerobee.runtime.busy_poll import BusyPoll
 from aerobee.runtime.retry import Backoff
 from aerobee.store.format.message_id import UniqueIdGenerator
 from aerobee.store.format.record import HostAddress
@@ -106,6 +107,7 @@ class BrokerStream:
         turns: QueueTurns,
         sequences: Sequences | None,
         owner: BatchOwner,
+        polling: BusyPoll | None,
     ) -> None:
         """Without `sequences`, batches have no numbers."""
         self.broker_name = broker_name
@@ -119,6 +121,7 @@ class BrokerStream:
         self._turns = turns
         self._sequences = sequences
         self._owner = owner
+        self._polling = polling
         self._frame_bytes_max = config.batch_bytes_max
         self._inflight_bytes_max = config.inflight_bytes_max
         self._loop = asyncio.get_running_loop()
@@ -380,6 +383,8 @@ class BrokerStream:
         raise errors.Unreachable(f"{stream.address} ended the send stream")
 
     def _take_acks(self, frame: broker_pb2.SendAckFrame) -> None:
+        if self._polling is not None:
+            self._polling.heard()
         self._failures = 0
         self._is_answered = True
         self._last_error = None

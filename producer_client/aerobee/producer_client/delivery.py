@@ -27,6 +27,7 @@ from aerobee.producer_client.selector import LatencyTable, RoundRobin, by_shardi
 from aerobee.producer_client.targets import Target
 from aerobee.producer_client.turns import QueueTurns, Sequences
 from aerobee.runtime import errors
+from aerobee.runtime.busy_poll import busy_poll
 from aerobee.runtime.log import log_event
 from aerobee.store.format.message_id import UniqueIdGenerator
 
@@ -111,6 +112,7 @@ class Delivery:
         self._latency = LatencyTable()
         self._turns = QueueTurns()
         self._sequences = Sequences(connection.random) if config.idempotent else None
+        self._polling = busy_poll(config.busy_poll_us)
         self._streams: dict[str, BrokerStream] = {}
         self._running = [tasks.create_task(self._watch_routes(), name="send:routes")]
         self._outstanding: set[Batch] = set()
@@ -134,6 +136,7 @@ class Delivery:
                 turns=self._turns,
                 sequences=self._sequences,
                 owner=self,
+                polling=self._polling,
             )
             self._running.append(self._tasks.create_task(stream.run(), name=f"send:{broker_name}"))
         return stream

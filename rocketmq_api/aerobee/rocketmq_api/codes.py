@@ -11,15 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from aerobee.rocketmq_api.rules import refusals
+from aerobee.rocketmq_api.rules.refusals import Reason
 from aerobee.runtime import errors
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 
-class Refused(errors.InvalidArgument):
-    """A request that breaks a rule of this API, which has a specific code for it."""
+class Refused(refusals.Refused):
+    """A request that breaks a rule of this API alone, which has a specific code for it. The rules
+    raise its base class: catch that one, unless the code matters."""
 
     def __init__(self, code: v2.Code, message: str) -> None:
-        super().__init__(message)
+        super().__init__(Reason.MALFORMED, message)
         self.code = code
 
 
@@ -77,6 +80,26 @@ CODES: Final[dict[type[errors.AerobeeError], v2.Code]] = {
     errors.CorruptFrame: _INTERNAL,
     errors.ReplicaIncomplete: _INTERNAL,
 }
+CODES_OF_REASONS: Final[dict[Reason, v2.Code]] = {
+    Reason.MALFORMED: v2.BAD_REQUEST,
+    Reason.ILLEGAL_TOPIC: v2.ILLEGAL_TOPIC,
+    Reason.ILLEGAL_GROUP: v2.ILLEGAL_CONSUMER_GROUP,
+    Reason.BODY_EMPTY: v2.MESSAGE_BODY_EMPTY,
+    Reason.BODY_TOO_LARGE: v2.MESSAGE_BODY_TOO_LARGE,
+    Reason.PROPERTIES_TOO_LARGE: v2.MESSAGE_PROPERTIES_TOO_LARGE,
+    Reason.ILLEGAL_PROPERTY: v2.ILLEGAL_MESSAGE_PROPERTY_KEY,
+    Reason.ILLEGAL_TAG: v2.ILLEGAL_MESSAGE_TAG,
+    Reason.ILLEGAL_KEY: v2.ILLEGAL_MESSAGE_KEY,
+    Reason.ILLEGAL_MESSAGE_ID: v2.ILLEGAL_MESSAGE_ID,
+    Reason.ILLEGAL_MESSAGE_GROUP: v2.ILLEGAL_MESSAGE_GROUP,
+    Reason.ILLEGAL_DELIVERY_TIME: v2.ILLEGAL_DELIVERY_TIME,
+    Reason.TYPE_CONFLICT: v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    Reason.ILLEGAL_FILTER: v2.ILLEGAL_FILTER_EXPRESSION,
+    Reason.ILLEGAL_POLLING_TIME: v2.ILLEGAL_POLLING_TIME,
+    Reason.ILLEGAL_INVISIBLE_TIME: v2.ILLEGAL_INVISIBLE_TIME,
+    Reason.ILLEGAL_HANDLE: v2.INVALID_RECEIPT_HANDLE,
+}
+_REASONS: Final = {code: reason for reason, code in CODES_OF_REASONS.items()}
 _MEANINGS: Final = {code: kind for kind, code in reversed(CODES.items())}
 _NAMED: Final = {kind.__name__: kind for kind in CODES}
 _SUCCESSES: Final = frozenset((v2.OK, v2.MULTIPLE_RESULTS))
@@ -89,6 +112,8 @@ def status_of(error: errors.AerobeeError) -> v2.Status:
     """The status for a typed error."""
     if isinstance(error, Refused):
         return v2.Status(code=error.code, message=str(error))
+    if isinstance(error, refusals.Refused):
+        return v2.Status(code=CODES_OF_REASONS[error.reason], message=str(error))
     # A subclass of one of the table's classes is reported as that class.
     kind = next(kind for kind in type(error).__mro__ if kind in CODES)
     code = CODES[kind]
@@ -99,14 +124,16 @@ def status_of(error: errors.AerobeeError) -> v2.Status:
 def error_of(status: v2.Status) -> errors.AerobeeError | None:
     """The typed error of another node's answer, the reverse of `status_of`; None: it succeeded.
 
-    A code that is not in the table gives Refused with that code, so that it can be passed on.
+    A code that is in no table gives Refused with that code, so that it can be passed on.
     """
     code, message = status.code, status.message
     if code in _SUCCESSES:
         return None
     kind = _MEANINGS.get(code)
     if kind is None:
-        return Refused(code, message or f"code {code} without a reason")
+        said = message or f"code {code} without a reason"
+        reason = _REASONS.get(code)
+        return Refused(code, said) if reason is None else refusals.Refused(reason, said)
     name, _, sentence = message.partition(": ")
     named = _NAMED.get(name, kind)
     if named is not kind and CODES[named] == code:
@@ -126,11 +153,3 @@ def common_status(statuses: Iterable[v2.Status]) -> v2.Status:
     if all(status.code == first.code for status in found):
         return first
     return v2.Status(code=v2.MULTIPLE_RESULTS, message="results differ: see each of them")
-
-
-def topic_not_found(topic: str) -> errors.TopicNotFound:
-    """For a topic that does not exist; clients' own tests look for the first words."""
-    return errors.TopicNotFound(
-        f"No topic route info in name server for the topic: {topic}. Create it with "
-        f"`aerobee topic create {topic}`, or correct the name"
-    )

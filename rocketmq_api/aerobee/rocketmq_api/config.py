@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aerobee.rocketmq_api.sending.checks import SendLimits
+from aerobee.rocketmq_api.rules.message_checks import SendLimits
 from aerobee.runtime.config import require
 from aerobee.store.format.delay_levels import DELAY_MAX_MS
 

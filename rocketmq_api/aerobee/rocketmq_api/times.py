@@ -9,9 +9,6 @@ from __future__ import annotations
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-TIME_MS_END = 1 << 63
-"""The first time that a record cannot hold."""
-
 
 def milliseconds(value: Timestamp | Duration) -> int:
     """Rounded down, so that a time is never late."""

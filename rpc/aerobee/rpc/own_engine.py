@@ -18,6 +18,7 @@ from aerobee.rpc.core.status import Metadata, RpcError
 from aerobee.rpc.outside import OUTSIDE
 from aerobee.rpc.served_method import ServedMethod
 from aerobee.rpc.server_engine import AcceptedTls, ServerOptions
+from aerobee.runtime.busy_poll import busy_poll
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
 
@@ -45,6 +46,7 @@ class OwnEngine:
         )
         if options.idle_s is not None:
             limits = replace(limits, idle_s=options.idle_s, preface_s=options.idle_s)
+        polling = busy_poll(options.busy_poll_us)
         self._server = Server(
             now=clock.monotonic_s,
             # Randomises the maximum ages of connections, which ours do not have.
@@ -55,6 +57,7 @@ class OwnEngine:
             connections_max=options.connections_max or _UNLIMITED,
             memory_bytes_max=options.memory_bytes_max,
             on_disconnected=options.on_disconnected,
+            heard=None if polling is None else polling.heard,
         )
         self._tls = options.tls
 

@@ -43,6 +43,8 @@ class ServerOptions:
     """How long a connection may be without a call, or even without HTTP/2; None: unlimited."""
     tls: AcceptedTls | None = None
     """None: plain text. Our own engine only."""
+    busy_poll_us: int = 0
+    """See `GrpcConfig`. Our own engine only."""
     on_disconnected: Callable[[str], None] | None = None
     """Called with the peer of each connection that ends. Our own engine only."""
 

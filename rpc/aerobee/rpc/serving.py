@@ -41,6 +41,7 @@ class RpcServer:
         service_names: Sequence[str],
         *,
         engine: Engine = Engine.OWN,
+        busy_poll_us: int = 0,
         limits: Sequence[RequestLimits] = (),
         answer_errors: Mapping[str, AnswerError] = MappingProxyType({}),
         connections_max: int | None = None,
@@ -64,7 +65,10 @@ class RpcServer:
         self._service_names = tuple(service_names)
         self._health = ServingHealth(service_names)
         options = ServerOptions(
-            connections_max=connections_max, tls=tls, on_disconnected=on_disconnected
+            connections_max=connections_max,
+            tls=tls,
+            busy_poll_us=busy_poll_us,
+            on_disconnected=on_disconnected,
         )
         if memory is not None:
             options = replace(

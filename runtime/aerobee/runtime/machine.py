@@ -77,14 +77,33 @@ def usable_memory(root: Path = Path("/"), machine_bytes: int | None = None) -> U
     if machine_bytes is None:
         machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found = [UsableMemory(machine_bytes, "the machine")]
-    for file in _limit_files(root):
+    for file in _limit_files(root, _V1_CONTROLLER, "memory.max", "memory.limit_in_bytes"):
         limit_bytes = _number_in(file)
         if limit_bytes is not None:
             found.append(UsableMemory(limit_bytes, f"/{file.relative_to(root)}"))
     return min(found, key=lambda one: one.bytes)
 
 
-def _limit_files(root: Path) -> Iterator[Path]:
+def usable_cores(root: Path = Path("/"), machine_cores: int | None = None) -> float:
+    """How many cores this process may use at once: those it may run on, or its cgroup's quota of
+    CPU time if that is less; 0.5 is half of one. `root` and `machine_cores` are for tests.
+
+    Files that are missing or invalid set no limit.
+    """
+    if machine_cores is None:
+        machine_cores = len(os.sched_getaffinity(0))
+    found = [float(machine_cores)]
+    for file in _limit_files(root, "cpu", "cpu.max", "cpu.cfs_quota_us"):
+        if file.name == "cpu.max":
+            quota, period = _quota_in(file)
+        else:
+            quota, period = _number_in(file), _number_in(file.with_name("cpu.cfs_period_us"))
+        if quota is not None and period is not None:
+            found.append(quota / period)
+    return min(found)
+
+
+def _limit_files(root: Path, v1_controller: str, v2_name: str, v1_name: str) -> Iterator[Path]:
     mounts = root / "sys" / "fs" / "cgroup"
     try:
         lines = (root / "proc" / "self" / "cgroup").read_text().splitlines()
@@ -95,10 +114,10 @@ def _limit_files(root: Path) -> Iterator[Path]:
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if not controllers:
-            yield from _upwards(mounts, path, "memory.max")
-            yield from _upwards(mounts / "unified", path, "memory.max")
-        elif _V1_CONTROLLER in controllers.split(","):
-            yield from _upwards(mounts / _V1_CONTROLLER, path, "memory.limit_in_bytes")
+            yield from _upwards(mounts, path, v2_name)
+            yield from _upwards(mounts / "unified", path, v2_name)
+        elif v1_controller in controllers.split(","):
+            yield from _upwards(mounts / v1_controller, path, v1_name)
 
 
 def _upwards(mount: Path, path: str, name: str) -> Iterator[Path]:
@@ -116,3 +135,14 @@ def _number_in(file: Path) -> int | None:
         return None
     # Version 2 writes `max` for no limit, version 1 a number larger than any memory.
     return int(text) if text.isdecimal() and int(text) > 0 else None
+
+
+def _quota_in(file: Path) -> tuple[int | None, int | None]:
+    """The two numbers of version 2, of which the first is `max` for no limit."""
+    try:
+        quota, _, period = file.read_text().strip().partition(" ")
+    except OSError:
+        return None, None
+    if not (quota.isdecimal() and period.isdecimal() and int(quota) and int(period)):
+        return None, None
+    return int(quota), int(period)

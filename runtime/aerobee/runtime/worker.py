@@ -10,9 +10,22 @@ says each trouble once, however often the work fails for the same reason.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from aerobee.runtime.errors import AerobeeError, StoreFailed
+from aerobee.runtime.log import log_event
+
+Tell = Callable[[AerobeeError], None]
+
+
+def warns(log: logging.Logger, event: str, **fields: object) -> Tell:
+    """Says a worker's trouble as a warning in the log."""
+
+    def tell(error: AerobeeError) -> None:
+        log_event(log, event, level=logging.WARNING, error=None, **fields, reason=error)
+
+    return tell
 
 
 class Worker:
@@ -21,7 +34,7 @@ class Worker:
     def __init__(
         self,
         work: Callable[[], Awaitable[float | None]],
-        tell: Callable[[AerobeeError], None],
+        tell: Tell,
         *,
         retry_s: float | Callable[[], float],
         retries_when_woken: bool = False,

@@ -16,10 +16,9 @@ HOUR_MS = 3_600_000
 
 async def test_a_message_comes_at_its_time_and_is_what_was_sent(start_broker: Any) -> None:
     broker = await start_broker()
-    wiring = broker.wiring
-    deliver_ms = wiring.clock.now_ms() + 300
-    send_later(wiring, "t", [b"one"], queue_id=2, deliver_ms=deliver_ms)
-    (message,) = await until_delivered(wiring, "t", 1, queue_id=2)
+    deliver_ms = broker.clock.now_ms() + 300
+    send_later(broker, "t", [b"one"], queue_id=2, deliver_ms=deliver_ms)
+    (message,) = await until_delivered(broker, "t", 1, queue_id=2)
     assert message.body == b"one"
     assert 0 <= message.stored_ms - deliver_ms < 1_000
     assert message.properties["UNIQ_KEY"] == "KEYone"
@@ -29,35 +28,33 @@ async def test_a_message_comes_at_its_time_and_is_what_was_sent(start_broker: An
 async def test_levels_and_times_come_in_the_order_of_their_times(start_broker: Any) -> None:
     clock = SetClock()
     broker = await start_broker(clock=clock)
-    wiring = broker.wiring
     now_ms = clock.now_ms()
-    send_later(wiring, "t", [b"third"], deliver_ms=now_ms + 70_000)
-    send_later(wiring, "t", [b"first"], level=1)
-    send_later(wiring, "t", [b"second"], level=3)
-    send_later(wiring, "t", [b"last"], deliver_ms=now_ms + HOUR_MS)
-    await until_delivered(wiring, "t", 1)
+    send_later(broker, "t", [b"third"], deliver_ms=now_ms + 70_000)
+    send_later(broker, "t", [b"first"], level=1)
+    send_later(broker, "t", [b"second"], level=3)
+    send_later(broker, "t", [b"last"], deliver_ms=now_ms + HOUR_MS)
+    await until_delivered(broker, "t", 1)
     clock.ahead_ms += 71_000
-    messages = await until_delivered(wiring, "t", 3)
+    messages = await until_delivered(broker, "t", 3)
     assert [message.body for message in messages] == [b"first", b"second", b"third"]
 
 
 async def test_a_clock_that_jumps_back_delivers_nothing_twice(start_broker: Any) -> None:
     clock = SetClock()
     broker = await start_broker(clock=clock)
-    wiring = broker.wiring
     now_ms = clock.now_ms()
-    send_later(wiring, "t", [b"%d" % number for number in range(20)], deliver_ms=now_ms + 60_000)
+    send_later(broker, "t", [b"%d" % number for number in range(20)], deliver_ms=now_ms + 60_000)
     clock.ahead_ms += 61_000
-    await until_delivered(wiring, "t", 20)
+    await until_delivered(broker, "t", 20)
     clock.ahead_ms -= 2 * HOUR_MS
-    send_later(wiring, "t", [b"later"], deliver_ms=now_ms + 90_000)
+    send_later(broker, "t", [b"later"], deliver_ms=now_ms + 90_000)
     clock.ahead_ms += 3 * HOUR_MS
-    messages = await until_delivered(wiring, "t", 21)
-    await settled(broker.wiring)
+    messages = await until_delivered(broker, "t", 21)
+    await settled(broker)
     assert sorted(message.body for message in messages) == sorted(
         [*(b"%d" % number for number in range(20)), b"later"]
     )
-    assert len(delivered(wiring, "t")) == 21
+    assert len(delivered(broker, "t")) == 21
 
 
 async def test_a_clock_that_is_set_back_delivers_nothing_of_a_level_early(
@@ -66,19 +63,18 @@ async def test_a_clock_that_is_set_back_delivers_nothing_of_a_level_early(
     """Nor does it hold up anything for as long as the clock was ahead."""
     clock = SetClock()
     broker = await start_broker(clock=clock)
-    wiring = broker.wiring
     clock.ahead_ms += HOUR_MS
-    send_later(wiring, "t", [b"while it was ahead"], level=5)
-    await until(lambda: wiring.delays.feeder.levels[5].queue_end == 1)
+    send_later(broker, "t", [b"while it was ahead"], level=5)
+    await until(lambda: broker.feature(Delays).feeder.levels[5].queue_end == 1)
     clock.ahead_ms -= HOUR_MS
-    send_later(wiring, "t", [b"after it"], level=5)
-    await until(lambda: wiring.delays.feeder.levels[5].queue_end == 2)
-    await settled(wiring)
+    send_later(broker, "t", [b"after it"], level=5)
+    await until(lambda: broker.feature(Delays).feeder.levels[5].queue_end == 2)
+    await settled(broker)
     clock.ahead_ms += 50_000
-    await settled(wiring)
-    assert delivered(wiring, "t") == []
+    await settled(broker)
+    assert delivered(broker, "t") == []
     clock.ahead_ms += 11_000
-    messages = await until_delivered(wiring, "t", 2)
+    messages = await until_delivered(broker, "t", 2)
     assert {each.body for each in messages} == {b"while it was ahead", b"after it"}
 
 
@@ -89,18 +85,18 @@ async def test_a_level_that_is_shortened_keeps_the_time_of_what_waits(start_brok
         for delay_ms in (HOUR_MS, 60_000)
     ]
     broker = await start_broker(clock=clock, store=stores[0])
-    send_later(broker.wiring, "t", [b"an hour"], level=1)
+    send_later(broker, "t", [b"an hour"], level=1)
     due_ms = clock.now_ms() + HOUR_MS
     await broker.stop()
     again = await start_broker(clock=clock, store=stores[1])
-    send_later(again.wiring, "t", [b"a minute"], level=1)
-    await settled(again.wiring)
+    send_later(again, "t", [b"a minute"], level=1)
+    await settled(again)
     clock.ahead_ms += 60_001
-    assert [each.body for each in await until_delivered(again.wiring, "t", 1)] == [b"a minute"]
-    await settled(again.wiring)
-    assert len(delivered(again.wiring, "t")) == 1
+    assert [each.body for each in await until_delivered(again, "t", 1)] == [b"a minute"]
+    await settled(again)
+    assert len(delivered(again, "t")) == 1
     clock.set_to(due_ms)
-    assert (await until_delivered(again.wiring, "t", 2))[1].body == b"an hour"
+    assert (await until_delivered(again, "t", 2))[1].body == b"an hour"
 
 
 async def test_what_was_delivered_is_not_after_a_start_and_what_waits_is(
@@ -109,51 +105,47 @@ async def test_what_was_delivered_is_not_after_a_start_and_what_waits_is(
     clock = SetClock()
     broker = await start_broker(clock=clock)
     now_ms = clock.now_ms()
-    send_later(broker.wiring, "t", [b"soon"], deliver_ms=now_ms + 1_000)
-    send_later(broker.wiring, "t", [b"level"], level=5)
-    send_later(broker.wiring, "t", [b"later"], deliver_ms=now_ms + HOUR_MS)
+    send_later(broker, "t", [b"soon"], deliver_ms=now_ms + 1_000)
+    send_later(broker, "t", [b"level"], level=5)
+    send_later(broker, "t", [b"later"], deliver_ms=now_ms + HOUR_MS)
     clock.ahead_ms += 2_000
-    await until_delivered(broker.wiring, "t", 1)
+    await until_delivered(broker, "t", 1)
     await broker.stop()
     again = await start_broker(clock=clock)
-    assert again.wiring.folder.features[Delays].state.next_offset > 0, (
-        "the file saves reading the journal"
-    )
-    await settled(again.wiring)
-    assert [each.body for each in delivered(again.wiring, "t")] == [b"soon"]
+    assert again.opened.features[Delays].state.next_offset > 0, "the file saves reading the journal"
+    await settled(again)
+    assert [each.body for each in delivered(again, "t")] == [b"soon"]
     clock.ahead_ms += 2 * HOUR_MS
-    messages = await until_delivered(again.wiring, "t", 3)
+    messages = await until_delivered(again, "t", 3)
     assert [each.body for each in messages] == [b"soon", b"level", b"later"]
 
 
 async def test_a_message_whose_topic_is_gone_is_set_aside(start_broker: Any, caplog: Any) -> None:
     topics = {name: TopicConfig(name=name, read_queue_count=1) for name in ("t", "gone")}
     broker = await start_broker(topics=topics)
-    wiring = broker.wiring
-    now_ms = wiring.clock.now_ms()
-    send_later(wiring, "gone", [b"lost"], deliver_ms=now_ms + 200)
-    send_later(wiring, "t", [b"kept"], deliver_ms=now_ms + 200)
-    wiring.folder.topics.remove("gone")
-    await until_delivered(wiring, "t", 1)
-    await settled(broker.wiring)
-    assert wiring.delays.copies.given_up == 1
+    now_ms = broker.clock.now_ms()
+    send_later(broker, "gone", [b"lost"], deliver_ms=now_ms + 200)
+    send_later(broker, "t", [b"kept"], deliver_ms=now_ms + 200)
+    broker.opened.topics.remove("gone")
+    await until_delivered(broker, "t", 1)
+    await settled(broker)
+    assert broker.feature(Delays).copies.given_up == 1
     assert "topic gone was deleted while it waited" in caplog.text
-    assert wiring.store.queues.bounds("gone", 0).max_offset == 0
+    assert broker.store.queues.bounds("gone", 0).max_offset == 0
 
 
 async def test_many_are_delivered_each_once(start_broker: Any) -> None:
     broker = await start_broker()
-    wiring = broker.wiring
-    now_ms = wiring.clock.now_ms()
+    now_ms = broker.clock.now_ms()
     bodies = [b"%d" % number for number in range(3_000)]
     for first in range(0, len(bodies), 500):
         for queue_id in range(4):
             some = bodies[first + queue_id * 125 : first + queue_id * 125 + 125]
-            send_later(wiring, "t", some, queue_id=queue_id, deliver_ms=now_ms + 1_500 + first % 7)
+            send_later(broker, "t", some, queue_id=queue_id, deliver_ms=now_ms + 1_500 + first % 7)
         await asyncio.sleep(0)
     for queue_id in range(4):
-        await until_delivered(wiring, "t", 750, queue_id=queue_id)
-    await settled(broker.wiring)
-    messages = [each for queue_id in range(4) for each in delivered(wiring, "t", queue_id)]
+        await until_delivered(broker, "t", 750, queue_id=queue_id)
+    await settled(broker)
+    messages = [each for queue_id in range(4) for each in delivered(broker, "t", queue_id)]
     assert sorted(each.body for each in messages) == sorted(bodies)
     assert min(each.stored_ms for each in messages) >= now_ms + 1_500

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.wiring import Wiring
+from aerobee.broker.delayed.feature import Delays
 from aerobee.runtime.errors import Busy, NotWritable
 from aerobee.store.engine.config import FlushMode, StoreConfig
 from aerobee.store.engine.retention.retention_config import RetentionConfig
-from tests.broker.conftest import StartBroker
+from tests.broker.conftest import RunningBroker, StartBroker
 from tests.support.delayed import SetClock, delivered, send_later, settled
 from tests.support.fault_disk import FaultDisk, no_space
 from tests.support.waiting import until
@@ -38,17 +38,16 @@ async def test_what_comes_due_on_a_full_disk_comes_once_there_is_room(
     root.mkdir()
     disk = FaultDisk(root)
     broker = await start_broker(root=root, clock=clock, store=store, disk=disk)
-    wiring = broker.wiring
     names = [BODY % number for number in range(COUNT)]
-    send_later(wiring, "t", names, deliver_ms=clock.now_ms() + HOUR_MS, level=level)
-    await until(lambda: is_known(wiring, level))
+    send_later(broker, "t", names, deliver_ms=clock.now_ms() + HOUR_MS, level=level)
+    await until(lambda: is_known(broker, level))
     disk.allocate_error = no_space()
 
     def is_full() -> bool:
         """The disk gives the log no segment any more."""
         try:
             while True:
-                wiring.writes.append("t", 1, BODY % 9_999)
+                broker.writes.append("t", 1, BODY % 9_999)
         except NotWritable:
             return True
         except Busy:
@@ -56,23 +55,23 @@ async def test_what_comes_due_on_a_full_disk_comes_once_there_is_room(
 
     await until(is_full)
     clock.ahead_ms += HOUR_MS + 1
-    wiring.delays.mover.wake()
+    broker.feature(Delays).mover.wake()
     await asyncio.sleep(0.6)  # it is tried again, each RETRY_S
-    before = [each.body for each in delivered(wiring, "t")]
+    before = [each.body for each in delivered(broker, "t")]
     assert len(before) < COUNT
     assert len(set(before)) == len(before)
 
     disk.allocate_error = None
-    await until(lambda: len(delivered(wiring, "t")) >= COUNT)
-    await settled(wiring)
-    assert sorted(each.body for each in delivered(wiring, "t")) == names
+    await until(lambda: len(delivered(broker, "t")) >= COUNT)
+    await settled(broker)
+    assert sorted(each.body for each in delivered(broker, "t")) == names
     await broker.stop()
     again = await start_broker(root=root, clock=clock, store=store)
-    await settled(again.wiring)
-    assert sorted(each.body for each in delivered(again.wiring, "t")) == names
+    await settled(again)
+    assert sorted(each.body for each in delivered(again, "t")) == names
 
 
-def is_known(wiring: Wiring, level: int) -> bool:
-    feeder = wiring.delays.feeder
+def is_known(broker: RunningBroker, level: int) -> bool:
+    feeder = broker.feature(Delays).feeder
     known: int = feeder.levels[level].queue_end if level else feeder.index.fed_end
     return known == COUNT

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from aerobee.broker.delayed.feature import Delays
 from aerobee.store.engine.config import StoreConfig
 from aerobee.store.engine.retention.retention_config import RetentionConfig
-from aerobee.store.engine.retention.retention_policy import CleanRequest
 from aerobee.store.format.record_encode import encode_record
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import BORN_HOST, MIB
@@ -57,17 +57,17 @@ async def test_the_largest_message_comes_at_its_time(start_broker: Any) -> None:
     (ack,) = await broker.exchange(broker_pb2.SendFrame(batches=[batch]))
     assert ack.code == common_pb2.OK
     clock.ahead_ms += DAY_MS
-    assert len(await until_delivered(broker.wiring, "t", 1)) == 1
+    assert len(await until_delivered(broker, "t", 1)) == 1
 
 
 async def test_a_limit_that_is_lowered_does_not_count_for_what_waits(start_broker: Any) -> None:
     clock = SetClock()
     broker = await start_broker(clock=clock, store=store_of(4 * MIB))
-    send_later(broker.wiring, "t", [b"x" * MIB], deliver_ms=clock.now_ms() + DAY_MS)
+    send_later(broker, "t", [b"x" * MIB], deliver_ms=clock.now_ms() + DAY_MS)
     await broker.stop()
     again = await start_broker(clock=clock, store=store_of(LARGEST))
     clock.ahead_ms += DAY_MS
-    assert len(await until_delivered(again.wiring, "t", 1)) == 1
+    assert len(await until_delivered(again, "t", 1)) == 1
 
 
 async def test_the_largest_message_comes_again(start_broker: Any) -> None:
@@ -83,25 +83,24 @@ async def test_the_largest_message_comes_again(start_broker: Any) -> None:
         )
     )
     assert response.results[0].status.code == common_pb2.OK
-    assert len(await until_delivered(broker.wiring, "%RETRY%g", 1)) == 1
+    assert len(await until_delivered(broker, "%RETRY%g", 1)) == 1
 
 
 async def test_a_list_of_large_messages_is_short(start_broker: Any) -> None:
     clock = SetClock()
     broker = await start_broker(clock=clock, store=store_of(4 * MIB))
-    wiring = broker.wiring
     for number in range(60):
-        send_later(wiring, "t", [b"%02d" % number + b"x" * MIB], deliver_ms=clock.now_ms() + DAY_MS)
-    await settled(wiring)
+        send_later(broker, "t", [b"%02d" % number + b"x" * MIB], deliver_ms=clock.now_ms() + DAY_MS)
+    await settled(broker)
     tracemalloc.start()
     try:
-        page = await wiring.delays.schedule.search("t", limit=1_000)
+        page = await broker.feature(Delays).schedule.search("t", limit=1_000)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     found = len(page.messages)
     while page.after:
-        page = await wiring.delays.schedule.search("t", limit=1_000, after=page.after)
+        page = await broker.feature(Delays).schedule.search("t", limit=1_000, after=page.after)
         found += len(page.messages)
     assert found == 60
     assert peak < 30 * MIB
@@ -111,26 +110,25 @@ async def test_a_list_of_large_messages_is_short(start_broker: Any) -> None:
 async def test_large_messages_move_on_a_few_at_a_time(start_broker: Any) -> None:
     clock = SetClock()
     broker = await start_broker(clock=clock, store=store_of(4 * MIB))
-    wiring = broker.wiring
     due_ms = clock.now_ms() + DAY_MS
     for number in range(60):
-        send_later(wiring, "t", [b"%02d" % number + b"x" * MIB], deliver_ms=due_ms)
-    await settled(wiring)
-    first = wiring.store.log.segments()[-1].base
+        send_later(broker, "t", [b"%02d" % number + b"x" * MIB], deliver_ms=due_ms)
+    await settled(broker)
+    first = broker.store.log.segments()[-1].base
     tracemalloc.start()
     try:
 
         async def has_cleaned() -> bool:
-            write_times(wiring.config.store_root, LONG_AGO_MS)
-            await wiring.cleaning.clean(CleanRequest(commanded=True))
-            return bool(wiring.store.min_offset >= first)
+            write_times(broker.config.store_root, LONG_AGO_MS)
+            await broker.admin.CleanStore(broker_pb2.CleanStoreRequest(force=True))
+            return bool(broker.store.min_offset >= first)
 
         await until(has_cleaned, "everything old is removed")
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     clock.ahead_ms += DAY_MS
-    await until_delivered(wiring, "t", 60)
-    await settled(wiring)
-    assert len(delivered(wiring, "t")) == 60
+    await until_delivered(broker, "t", 60)
+    await settled(broker)
+    assert len(delivered(broker, "t")) == 60
     assert peak < 30 * MIB

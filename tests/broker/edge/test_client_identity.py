@@ -13,6 +13,7 @@ import pytest
 
 from aerobee.access.running import FORWARDED_USER_KEY
 from aerobee.broker.config import TransactionsConfig
+from aerobee.broker.transactions.feature import Transactions
 from aerobee.rpc.grpc_config import Engine
 from aerobee.store.engine.tables.config_tables import TopicConfig
 from aerobee.v1 import broker_pb2, common_pb2
@@ -44,7 +45,7 @@ def users(tmp_path: Path) -> KnownUsers:
 @pytest.fixture
 async def broker(start_broker: StartBroker, users: KnownUsers) -> RunningBroker:
     broker = await start_broker(topics=TOPICS, transactions=SOON, access=users.config)
-    users.tell(broker.wiring.access.book)
+    users.tell(broker.access.book)
     return broker
 
 
@@ -100,7 +101,7 @@ async def test_who_may_no_longer_send_is_not_asked_on_a_stream_that_stays_open(
     await until(lambda: shop.asked)
     users.may("shop", "Allow Topic:jobs Pub")
     count = len(shop.asked)
-    checks = broker.wiring.transactions.checks
+    checks = broker.feature(Transactions).checks
     unasked = checks.unasked
     await until(lambda: checks.unasked > unasked + 3)
     assert len(shop.asked) <= count + 1  # one was on its way
@@ -122,7 +123,7 @@ async def test_another_user_with_a_clients_id_neither_ends_it_nor_keeps_it_alive
     users: KnownUsers, broker: RunningBroker
 ) -> None:
     worker, message = await holding(users, broker.channel)
-    clients = broker.wiring.rocketmq.clients
+    clients = broker.clients
     gone: list[str] = []
     clients.on_gone = gone.append
     shop = clients.get(f"shop/{SAME_ID}")
@@ -146,7 +147,7 @@ async def test_the_user_travels_with_a_call_that_a_node_passes_on(
     users: KnownUsers, broker: RunningBroker, node: Any
 ) -> None:
     worker, message = await holding(users, node)
-    clients = broker.wiring.rocketmq.clients
+    clients = broker.clients
     assert clients.get(f"shop/{SAME_ID}") is not None
     nobody = client(users, node, "nobody")
     await nobody.call("NotifyClientTermination", service_pb2.NotifyClientTerminationRequest())
@@ -157,7 +158,7 @@ async def test_the_user_travels_with_a_call_that_a_node_passes_on(
         group=v2.Resource(name="workers"), client_type=v2.PUSH_CONSUMER
     )
     await worker.call("Heartbeat", beat)
-    described = broker.wiring.rocketmq.clients.members("workers")
+    described = broker.clients.members("workers")
     assert [(each.user, each.client_id) for each in described] == [("shop", SAME_ID)]
     await worker.call("NotifyClientTermination", service_pb2.NotifyClientTerminationRequest())
     assert shop.gone_s is not None
@@ -169,7 +170,7 @@ async def test_a_user_that_says_it_is_passed_on_for_another_is_itself(
 ) -> None:
     liar = client(users, broker.channel, "nobody", **{FORWARDED_USER_KEY: "shop"})
     await liar.call("Heartbeat", service_pb2.HeartbeatRequest())
-    clients = broker.wiring.rocketmq.clients
+    clients = broker.clients
     assert clients.get(f"nobody/{SAME_ID}") is not None
     assert clients.get(f"shop/{SAME_ID}") is None
 
@@ -191,7 +192,7 @@ async def test_two_users_with_one_id_take_turns_in_a_group_as_two_members(
 
 
 def operator(broker: RunningBroker, method: str, service: str = "GroupService") -> Any:
-    return broker.wiring.access.credentials.metadata(f"/aerobee.v1.{service}/{method}")
+    return broker.access.credentials.metadata(f"/aerobee.v1.{service}/{method}")
 
 
 # ------------------------------------------------------------------------------ our own protocol
@@ -222,7 +223,7 @@ async def test_a_members_session_belongs_to_its_user(
 async def test_a_check_stream_gets_no_question_that_its_user_may_not_see_now(
     users: KnownUsers, broker: RunningBroker
 ) -> None:
-    asked = broker.wiring.transactions.asked
+    asked = broker.feature(Transactions).asked
     may = {"orders"}
     with asked.joined(["orders"], may_send=may.__contains__) as producer:
         shop = client(users, broker.channel, "shop")
@@ -231,8 +232,8 @@ async def test_a_check_stream_gets_no_question_that_its_user_may_not_see_now(
         await until(lambda: producer.waiting > 0)
         may.clear()  # one is on its way, and stays here
         getting = asyncio.create_task(producer.next())
-        unasked = broker.wiring.transactions.checks.unasked
-        await until(lambda: broker.wiring.transactions.checks.unasked > unasked + 3)
+        unasked = broker.feature(Transactions).checks.unasked
+        await until(lambda: broker.feature(Transactions).checks.unasked > unasked + 3)
         assert not getting.done()
         assert producer.waiting == 0
         may.add("orders")

@@ -11,7 +11,7 @@ import pytest
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
 from aerobee.broker.sending.ingest import Receipt
 from aerobee.broker.sending.message_encoder import PlainBatch
-from aerobee.rocketmq_api.services.ports import QueueRecords
+from aerobee.rocketmq_api.ports import QueueRecords
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import NotWritable
 

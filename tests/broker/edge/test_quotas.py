@@ -40,7 +40,7 @@ BODY = bytes(10 * KIB)
 def set_quotas(broker: Any, *quotas: tuple[Subject, Quota]) -> None:
     """As a nameserver tells a broker. Without access control callers are told apart by address, so
     the default is for everyone here."""
-    broker.wiring.access.book.hear(
+    broker.access.book.hear(
         Records.of((), (), [Record(str(who), encode_quota(who, quota)) for who, quota in quotas])
     )
 
@@ -54,7 +54,7 @@ def of_group(name: str, **limits: int) -> tuple[Subject, Quota]:
 
 
 def met(broker: Any, field: str, how: str) -> int:
-    return int(broker.wiring.access.quotas.met[field, how])
+    return int(broker.access.quotas.met[field, how])
 
 
 async def stored(broker: Any) -> int:
@@ -194,6 +194,11 @@ async def slow_has_begun(broker: Any) -> None:
             await asyncio.sleep(0.01)
 
 
+async def messages_out(broker: Any) -> int:
+    stats = await broker.admin.GetStats(broker_pb2.GetStatsRequest())
+    return int(stats.messages_out)
+
+
 async def test_polls_that_would_wait_too_long_are_refused_before_they_read(broker: Any) -> None:
     for number in range(4):
         await broker.send_bodies("t", 0, b"%d" % number + BODY)
@@ -201,13 +206,13 @@ async def test_polls_that_would_wait_too_long_are_refused_before_they_read(broke
     request = broker_pb2.PullRequest(topic="t", queue_id=0, group="slow", max_messages=1)
     got = await broker.pull.Pull(request)
     assert got.record_count == 1
-    read = broker.wiring.counters.messages_out
+    read = await messages_out(broker)
     with pytest.raises(grpc.aio.AioRpcError, match="group slow may have 2048 read bytes a second"):
         await broker.pull.Pull(request)
     received = await V2(broker.channel).receive("t", "slow")
     assert received.code == v2.TOO_MANY_REQUESTS
     assert "QuotaExceeded: group slow" in received.words
-    assert broker.wiring.counters.messages_out == read
+    assert await messages_out(broker) == read
     got = await broker.pull.Pull(broker_pb2.PullRequest(topic="t", queue_id=0, group="other"))
     assert got.record_count == 4
 
@@ -240,7 +245,7 @@ async def test_subscriptions_of_one_caller_are_bounded_and_free_when_they_end(br
     assert await second.code() == common_pb2.QUOTA_EXCEEDED
     unsubscribe = broker_pb2.UnsubscribeQueue(handle=2)
     await first.call.write(broker_pb2.PullCommand(unsubscribe=unsubscribe))
-    account = broker.wiring.access.quotas.of_address("127.0.0.1")
+    account = broker.access.quotas.of_address("127.0.0.1")
     await until(lambda: account.subscriptions == 1, "the count")
     await broker.send_bodies("t", 0, b"x")
     await second.subscribe(2)
@@ -253,7 +258,7 @@ async def test_subscriptions_of_one_caller_are_bounded_and_free_when_they_end(br
 
 async def test_members_and_official_consumers_count_what_they_subscribe_to(broker: Any) -> None:
     set_quotas(broker, for_all(subscriptions=2))
-    account = broker.wiring.access.quotas.of_address("127.0.0.1")
+    account = broker.access.quotas.of_address("127.0.0.1")
     member = broker.groups.Membership()
     join = broker_pb2.Join(
         group="own",
@@ -302,7 +307,7 @@ async def test_new_groups_of_one_caller_are_bounded_and_known_ones_go_on(broker:
     assert refused.failed.retry_after_ms > 0
     assert "1 groups created an hour" in refused.failed.message
     assert met(broker, GROUPS_CREATED, REFUSED) == 1
-    assert "second" not in broker.wiring.folder.groups
+    assert "second" not in broker.opened.groups
 
 
 async def test_connections_of_one_caller_are_bounded_and_free_when_they_end(broker: Any) -> None:
@@ -316,7 +321,7 @@ async def test_connections_of_one_caller_are_bounded_and_free_when_they_end(brok
         with pytest.raises(QuotaExceeded, match="2 connections"):
             await others[1].call(address, SEND, request, timeout_ms=500)
         await others[0].close()
-        account = broker.wiring.access.quotas.of_address("127.0.0.1")
+        account = broker.access.quotas.of_address("127.0.0.1")
         await until(lambda: len(account.connections) == 1, "the connections")
         await others[1].call(address, SEND, request)
     finally:

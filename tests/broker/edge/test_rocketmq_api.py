@@ -110,7 +110,7 @@ async def test_a_topic_that_has_no_route_is_told_in_the_answer(
 async def test_a_consumer_is_assigned_the_broker_or_in_order_each_queue(
     broker: RunningBroker, client: V2
 ) -> None:
-    broker.wiring.folder.groups.put(SubscriptionGroupConfig(name="in-order", consume_orderly=True))
+    broker.opened.groups.put(SubscriptionGroupConfig(name="in-order", consume_orderly=True))
 
     async def assigned(group: str, topic: str = "t") -> Any:
         return await client.call(
@@ -268,12 +268,12 @@ async def test_a_delayed_message_comes_at_its_time_or_is_recalled(
 async def test_what_may_not_be_sent_is_refused_with_its_code_and_not_stored(
     broker: RunningBroker, client: V2, message: v2.Message, code: int
 ) -> None:
-    end = broker.wiring.store.appended_end
+    end = broker.store.appended_end
     answer = await client.send(message)
     assert v2.Code.Name(answer.status.code) == v2.Code.Name(code)
     assert answer.status.message
     assert not answer.entries
-    assert broker.wiring.store.appended_end == end
+    assert broker.store.appended_end == end
 
 
 async def test_the_largest_body_that_producers_are_told_is_taken(client: V2) -> None:
@@ -345,7 +345,7 @@ async def test_settings_are_answered_each_time_on_a_stream_whose_headers_come_at
 ) -> None:
     broker = await start_broker(topics=TOPICS, grpc=GrpcConfig(engine=engine))
     client = V2(broker.channel, {"x-mq-language": "JAVA"})
-    broker.wiring.folder.groups.put(
+    broker.opened.groups.put(
         SubscriptionGroupConfig(name="billing", retry_times_max=2, consume_orderly=True)
     )
     stream = client.telemetry()
@@ -447,7 +447,7 @@ async def test_operators_see_official_clients_until_they_leave(broker: RunningBr
     assert (shown.topic, shown.filter.expression) == ("t", "paid || late")
 
     await stream.done_writing()
-    await until(lambda: len(broker.wiring.rocketmq.clients.members("billing")) == 1)
+    await until(lambda: len(broker.clients.members("billing")) == 1)
     ending = service_pb2.NotifyClientTerminationRequest(group=group)
     assert (await python.call("NotifyClientTermination", ending)).status.code == v2.OK
     assert await described(broker, "billing") == {}
@@ -459,7 +459,7 @@ async def test_a_client_that_is_killed_is_known_to_be_gone(
 ) -> None:
     broker = await start_broker(topics=TOPICS, grpc=GrpcConfig(engine=engine))
     gone: list[str] = []
-    broker.wiring.rocketmq.clients.on_gone = gone.append
+    broker.clients.on_gone = gone.append
     async with build_channel(f"127.0.0.1:{broker.port}") as channel:
         stream = V2(channel).telemetry()
         await stream.write(settings(client_type=v2.PRODUCER, publishing=PUBLISHING))
@@ -472,7 +472,7 @@ async def test_a_client_whose_settings_are_refused_is_not_gone(
     broker: RunningBroker, client: V2
 ) -> None:
     gone: list[str] = []
-    broker.wiring.rocketmq.clients.on_gone = gone.append
+    broker.clients.on_gone = gone.append
     stream = client.telemetry()
     await stream.write(settings(client_type=v2.PRODUCER, publishing=PUBLISHING))
     await stream.read()

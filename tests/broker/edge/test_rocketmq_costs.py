@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from aerobee.broker.config import GroupsConfig
-from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
+from aerobee.broker.popping.feature import Popping
 from aerobee.rocketmq_api.request_limits import (
     ENTRIES_PER_REQUEST_MAX,
     KEPT_NAMES_MAX,
     MESSAGES_PER_REQUEST_MAX,
     messaging_request_limits,
 )
+from aerobee.rocketmq_api.rules.handles import ReceiptHandle
 from aerobee.rocketmq_api.times import duration
 from aerobee.runtime.errors import InvalidArgument
 from apache.rocketmq.v2 import definition_pb2 as v2
@@ -137,7 +138,7 @@ async def test_beyond_the_limit_of_polls_that_wait_others_are_refused_at_once(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(groups=replace(GroupsConfig(), waiting_polls_max=2))
-    client, bells = V2(broker.channel), broker.wiring.popping.bells
+    client, bells = V2(broker.channel), broker.feature(Popping).bells
     polls = [asyncio.create_task(client.receive("t", "billing", wait_s=20)) for _ in range(2)]
     await until(lambda: bells.polls == 2)
     async with asyncio.timeout(2):
@@ -154,7 +155,7 @@ async def test_beyond_the_limit_of_polls_that_wait_others_are_refused_at_once(
 async def test_a_thousand_polls_wait_on_one_connection_and_those_given_up_lose_nothing(
     broker: RunningBroker, client: V2
 ) -> None:
-    bells = broker.wiring.popping.bells
+    bells = broker.feature(Popping).bells
     polls = [
         asyncio.create_task(client.receive("t", "billing", count=1, wait_s=20))
         for _ in range(POLLS)
@@ -178,7 +179,7 @@ async def test_a_thousand_polls_wait_on_one_connection_and_those_given_up_lose_n
 async def test_a_client_that_only_waits_takes_little_memory(broker: RunningBroker) -> None:
     """Its connection with its header table, its stream of settings and its poll; ten thousand of
     them must fit beside a broker."""
-    bells = broker.wiring.popping.bells
+    bells = broker.feature(Popping).bells
     gc.collect()
     tracemalloc.start(1)
     address = f"127.0.0.1:{broker.port}"

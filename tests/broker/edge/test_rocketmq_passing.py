@@ -66,7 +66,7 @@ class Gateway:
             routes=self.routes,
             peers=self.channels,
             clock=clock,
-            groups=OwnGroups(broker.wiring.folder.groups),
+            groups=OwnGroups(broker.opened.groups),
             clients=self.clients,
         )
         self.server = RpcServer(
@@ -142,7 +142,7 @@ async def test_errors_and_offsets_come_back_as_the_broker_says_them(
 async def test_a_broker_hears_of_a_client_whose_calls_are_passed_on_to_it(
     gateway: Gateway, client: V2
 ) -> None:
-    there = gateway.broker.wiring.rocketmq.clients
+    there = gateway.broker.clients
     beat = service_pb2.HeartbeatRequest(client_type=v2.PUSH_CONSUMER, group=GROUP)
 
     async def heard_after(act: Callable[[], Awaitable[object]]) -> bool:

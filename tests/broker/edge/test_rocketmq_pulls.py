@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from aerobee.broker.reading.sql_filter import SqlFilter
-from aerobee.rocketmq_api.sending.queue_choice import jump_hash
+from aerobee.rocketmq_api.rules.queue_choice import jump_hash
 from aerobee.rocketmq_api.times import duration, timestamp
 from aerobee.store.format.java_hash import java_string_hash
 from aerobee.store.format.record import Record

@@ -12,6 +12,7 @@ import pytest
 
 from aerobee.broker.config import GroupsConfig
 from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.offsets.feature import Progress
 from aerobee.rpc.own_protocol import code_of
 from aerobee.store.engine.config import StoreConfig
 from aerobee.v1 import broker_pb2, common_pb2
@@ -82,9 +83,9 @@ async def test_a_group_that_never_committed_leaves_nothing_of_what_it_finished(
     await broker.send_bodies("t", 0, b"0", b"1")
     assert codes(await send_back(broker, 1)) == [common_pb2.OK]
     # A replica that has become master has never had a request of the group.
-    broker.wiring.folder.groups.remove("g")
+    broker.opened.groups.remove("g")
     assert (await delete(broker, "g")).known
-    assert broker.wiring.journal_state.finished_beyond(GroupQueue("g", "t", 0)) is None
+    assert broker.feature(Progress).state.finished_beyond(GroupQueue("g", "t", 0)) is None
 
 
 async def test_a_group_with_members_is_not_deleted(broker: Any) -> None:
@@ -192,7 +193,7 @@ async def test_a_queue_is_not_granted_while_its_offset_is_being_deleted(
     request = broker_pb2.DeleteOffsetsRequest(group="g", topic="t", queue_ids=[0])
     deleting = asyncio.ensure_future(broker.offsets.DeleteOffsets(request))
     key = GroupQueue("g", "t", 0)
-    await until(lambda: broker.wiring.journal.writer().is_removing(key))
+    await until(lambda: broker.feature(Progress).journal.writer().is_removing(key))
     await member.acquire(0)
     assert (await member.hears("failed")).failed.code == common_pb2.BUSY
     disk.gate.set()

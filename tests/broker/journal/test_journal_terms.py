@@ -58,6 +58,7 @@ class Scene:
         self.epoch = self.serial = 0
         self.written: list[tuple[Note, asyncio.Future[None]]] = []
         self.following: list[asyncio.Task[None]] = []
+        self.removals: list[asyncio.Task[str]] = []
         self.history: list[str] = []
 
     async def take(self, step: str, amount: int) -> None:
@@ -89,8 +90,8 @@ class Scene:
             case "flush":
                 self.log.flush()
             case "image":
-                self.journal._images.ask(self.log.end)
-                self.journal._worker.wake()
+                removal = self.journal.prepare_removal(self.log.end, _nothing)
+                self.removals.append(asyncio.ensure_future(removal))
             case "follow":
                 self.following.append(asyncio.ensure_future(self.journal.followed()))
             case "refuse" | "take":
@@ -173,9 +174,13 @@ async def run(steps: Sequence[tuple[str, int, int]], read_turns: int) -> None:
         await scene.check_at_the_end()
         assert not journal.done()
     finally:
-        journal.cancel()
-        await asyncio.wait((journal, *scene.following))
+        for task in (journal, *scene.removals):
+            task.cancel()
+        await asyncio.wait((journal, *scene.following, *scene.removals))
         clock.end()
+
+
+async def _nothing() -> None: ...
 
 
 Steps = st.lists(

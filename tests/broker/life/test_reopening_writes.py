@@ -12,12 +12,10 @@ import pytest
 from aerobee.broker.groups.run_record import LEASES_PATH, RunRecord
 from aerobee.broker.opened import Opened
 from aerobee.broker.opening import open_replicated
-from aerobee.broker.replication.role_manager import Reopening
-from aerobee.broker.run import Run
-from aerobee.runtime.supervise import Lifecycle
 from aerobee.store.engine.disk import RealDisk
 from aerobee.v1 import broker_pb2
 from tests.broker.conftest import StartBroker
+from tests.support.demotion import Demotable
 from tests.support.waiting import until
 
 LONGER_THAN_AN_OPENING_S = 1.0
@@ -42,32 +40,23 @@ class SlowDisk(RealDisk):
 async def test_a_demotion_waits_for_what_a_cancelled_call_still_writes(
     tmp_path: Path, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    demoted = asyncio.Event()
     openings: list[bool] = []
     """Whether the disk was fast at each."""
-    until_ended = Run._until_ended
-
-    async def until_demoted(run: Run, lifecycle: Lifecycle) -> Reopening | None:
-        if len(openings) > 1:
-            return await until_ended(run, lifecycle)
-        await demoted.wait()
-        return Reopening("by the test")
 
     def opened(*arguments: Any) -> Opened:
         openings.append(disk.may_rename.is_set())
         return open_replicated(*arguments)
 
-    monkeypatch.setattr(Run, "_until_ended", until_demoted)
     monkeypatch.setattr("aerobee.broker.app.open_replicated", opened)
     disk = SlowDisk(tmp_path / "store")
-    broker = await start_broker(disk=disk)
+    broker = await start_broker(disk=disk, features=(Demotable,))
     try:
         disk.may_rename.clear()
         join = broker_pb2.Join(group="g", client_id="c", instance="1", session_timeout_ms=60_000)
         call = broker.groups.Membership()
         await call.write(broker_pb2.MemberEvent(join=join))
         await until(disk.waits.is_set, "the record of leases to be written")
-        demoted.set()
+        broker.feature(Demotable).demote()
         await asyncio.sleep(LONGER_THAN_AN_OPENING_S)
         assert openings == [True]
     finally:

@@ -14,6 +14,8 @@ import grpc
 import pytest
 
 from aerobee.broker.delayed.counts import WaitingCount
+from aerobee.broker.delayed.feature import Delays
+from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.settings import Registration
 from aerobee.rocketmq_api.clients.table import Client
 from aerobee.runtime.errors import Busy, DeadlineExceeded
@@ -173,18 +175,17 @@ async def test_a_reading_holds_all_that_the_broker_knows_of_offsets(broker: Any)
 
 
 async def test_what_waits_is_counted_by_topic_and_by_what_it_waits_for(broker: Any) -> None:
-    wiring = broker.wiring
-    due_ms = wiring.clock.now_ms() + 3_600_000
-    send_later(wiring, "t", [b"1", b"2"], deliver_ms=due_ms)
-    send_later(wiring, "t", [b"3"], deliver_ms=due_ms + 1_000)
-    before_ms = wiring.clock.now_ms()
-    send_later(wiring, "t", [b"4", b"5"], level=18)
-    await settled(wiring)
+    due_ms = broker.clock.now_ms() + 3_600_000
+    send_later(broker, "t", [b"1", b"2"], deliver_ms=due_ms)
+    send_later(broker, "t", [b"3"], deliver_ms=due_ms + 1_000)
+    before_ms = broker.clock.now_ms()
+    send_later(broker, "t", [b"4", b"5"], level=18)
+    await settled(broker)
     taken = await take(broker)
     assert taken.waiting["t", True] == (3, due_ms)
     count, first_due_ms = taken.waiting["t", False]
     assert count == 2
-    assert before_ms + 7_200_000 <= first_due_ms <= wiring.clock.now_ms() + 7_200_000
+    assert before_ms + 7_200_000 <= first_due_ms <= broker.clock.now_ms() + 7_200_000
     assert taken.row_counts[audit_pb2.SNAPSHOT_WAITING] == 2
     assert not (await take(broker, topics=["other"])).waiting
 
@@ -195,7 +196,7 @@ async def test_what_waits_is_not_known_while_the_index_is_damaged(
     async def damaged() -> list[WaitingCount]:
         raise Busy("the index of delayed messages is being rebuilt")
 
-    monkeypatch.setattr(broker.wiring.delays.counts, "by_topic", damaged)
+    monkeypatch.setattr(broker.feature(Delays).counts, "by_topic", damaged)
     assert (await take(broker)).waiting == {("", False): (-1, -1)}
 
 
@@ -305,8 +306,8 @@ async def test_unread_messages_are_counted_by_what_clients_of_apache_ask_for(bro
         await broker.send_bodies("t", 0, *[b"x"] * count, tag=tag)
     for group in ("tags", "sql", "all", "mixed", "gone"):
         await commit(broker, group, 0, 1)
-    clients = broker.wiring.rocketmq.clients
-    expressions = broker.wiring.rocketmq.expressions
+    clients = broker.clients
+    expressions = CompiledExpressions()
 
     def register(group: str, client_id: str, wish: tuple[str, ...] | str | None) -> Client:
         client = clients.heard(client_id, "JAVA", "5.0.8", "ipv4:127.0.0.1:1")

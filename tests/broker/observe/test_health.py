@@ -16,8 +16,7 @@ from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.observe.health import STALLED_S, BrokerHealth
 from aerobee.broker.opening import close_replicated
-from aerobee.broker.replication.role_manager import Reopening
-from aerobee.broker.run import Run
+from aerobee.broker.wiring import FEATURES
 from aerobee.rpc.health_check import check_health
 from aerobee.runtime.clock import ManualClock, SystemClock, system_random
 from aerobee.runtime.errors import AerobeeError
@@ -28,6 +27,7 @@ from aerobee.store.engine.disk import DiskFile, RealDisk
 from aerobee.store.engine.statistics import RecoveryProgress
 from tests.faults.ordered_cluster import ordered_cluster
 from tests.faults.serving import Client
+from tests.support.demotion import Demotable
 from tests.support.ports import free_port
 from tests.support.real_brokers import RealBroker
 from tests.support.waiting import until
@@ -173,21 +173,18 @@ async def test_the_health_port_lives_while_the_folder_is_being_opened(tmp_path: 
 async def test_a_demotion_whose_close_hangs_on_a_slow_disk_is_not_judged_by_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    demoted, closes, may_close = asyncio.Event(), threading.Event(), threading.Event()
-    until_ended, close = Run._until_ended, close_replicated
+    closes, may_close, made = threading.Event(), threading.Event(), list[Demotable]()
 
-    async def until_demoted(run: Run, lifecycle: Lifecycle) -> Reopening | None:
-        if demoted.is_set():
-            return await until_ended(run, lifecycle)
-        await demoted.wait()
-        return Reopening("by the test")
+    class Watched(Demotable):
+        def __init__(self, parts: Any, opened: None) -> None:
+            super().__init__(parts, opened)
+            made.append(self)
 
     def close_slowly(*arguments: Any) -> None:
         closes.set()
         assert may_close.wait(30)
-        close(*arguments)
+        close_replicated(*arguments)
 
-    monkeypatch.setattr(Run, "_until_ended", until_demoted)
     monkeypatch.setattr("aerobee.broker.app.close_replicated", close_slowly)
     lifecycle, address = Lifecycle(), f"127.0.0.1:{free_port()}"
     config = BrokerConfig(
@@ -198,14 +195,20 @@ async def test_a_demotion_whose_close_hangs_on_a_slow_disk_is_not_judged_by_prog
         health=HealthConfig(listen=address),
     )
     serving = asyncio.create_task(
-        serve_broker(config, lifecycle, clock=SystemClock(), chance=system_random())
+        serve_broker(
+            config,
+            lifecycle,
+            clock=SystemClock(),
+            chance=system_random(),
+            features=(*FEATURES, Watched),
+        )
     )
     try:
         await until(lambda: has_started(address), "the broker to start")
         await until(lambda: is_ready(address), "the broker to be ready")
         with monkeypatch.context() as patience:
             patience.setattr("aerobee.broker.observe.health.STALLED_S", -1.0)
-            demoted.set()
+            made[0].demote()
             await until(closes.is_set, "the folder to be closed")
             assert await asked(address) == said(True, True, False)
         may_close.set()

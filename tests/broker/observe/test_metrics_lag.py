@@ -20,7 +20,7 @@ from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
 from aerobee.broker.observe.metrics.rocketmq import importance
 from aerobee.broker.observe.metrics.store_times import StoreTimes
 from aerobee.broker.reading.pull_session import PullPlace
-from aerobee.broker.reading.unread import Readers, UnreadCounts
+from aerobee.broker.reading.unread import QUEUES_PER_STEP, Readers, UnreadCounts
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.loop_delay import LoopDelay
@@ -90,13 +90,13 @@ class World:
         reads = ReadPool(
             self.pool, Counters(), self.clock, loop_delay=delay, threads=1, bytes_per_s=0
         )
-        counts = UnreadCounts(
+        self.counts = UnreadCounts(
             Readers(self.store, self.topics, self.offsets, members),
             leases,
             lambda: self.streams,  # type: ignore[arg-type, return-value]
             self.popped.get,
         )
-        self.reading = LagReading(counts, StoreTimes(self.store, reads))
+        self.reading = LagReading(self.counts, StoreTimes(self.store, reads))
         for _ in range(10):
             for queue_id in range(2):
                 self.store.append(batch_of("t", 10), queue_id=queue_id)
@@ -118,6 +118,15 @@ class World:
         return row.lag, row.inflight, row.ready, row.latency_ms
 
 
+class CountedSlices(Slices):
+    """Knows how often others could have run."""
+
+    breaths = 0
+
+    async def breathe(self) -> None:
+        self.breaths += 1
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     clock = ManualClock()
@@ -134,6 +143,16 @@ async def test_unread_is_what_is_not_committed_and_its_age_is_that_of_the_oldest
     world.offsets.commit("g", "t", 0, 4)
     world.offsets.commit("g", "t", 1, 9)
     assert await world.one() == (7, 0, 7, 6_000)
+
+
+async def test_all_messages_of_a_wide_topic_are_counted_a_few_queues_at_a_time(
+    world: World,
+) -> None:
+    wide = 10 * QUEUES_PER_STEP
+    world.topics.put(TopicConfig(name="t", read_queue_count=wide, write_queue_count=wide))
+    slices = CountedSlices(world.clock)
+    assert await world.counts.stored("t", slices) == 20
+    assert slices.breaths == 10
 
 
 async def test_a_group_that_has_everything_is_not_behind(world: World) -> None:

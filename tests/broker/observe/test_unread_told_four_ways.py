@@ -63,8 +63,7 @@ async def said(broker: RunningBroker) -> Said:
     lag = LagReading(wiring.unread, StoreTimes(wiring.store, wiring.reads))
     metrics = await lag.read(wiring.clock.now_ms, slices)
     remaining = await wiring.remaining.read()
-    folder = wiring.folder
-    readers = UnreadReaders(folder.topics, folder.offsets, wiring.coordinator.members, wiring.store)
+    readers = UnreadReaders(wiring.readers)
     kept = {
         (group, each.topic, each.queue_id): offset
         async for some in readers.collect()
@@ -102,7 +101,7 @@ async def scene(start_broker: StartBroker) -> Scene:
     for queue_id in range(2):
         await commit(broker, "done", queue_id, 10)
     await commit(broker, "partly", 0, 10)  # it never committed on the other queue
-    broker.wiring.folder.groups.put(SubscriptionGroupConfig(name="ordered", consume_orderly=True))
+    broker.opened.groups.put(SubscriptionGroupConfig(name="ordered", consume_orderly=True))
     client = V2(broker.channel)
     in_flight: dict[tuple[str, str], int] = {}
     for group, topic in (("popped", "t"), ("ordered", "fifo")):
@@ -112,7 +111,7 @@ async def scene(start_broker: StartBroker) -> Scene:
         assert len(taken.messages) > FINISHED
         await client.acknowledge(group, *taken.messages[:FINISHED])
         in_flight[group, topic] = len(taken.messages) - FINISHED
-    offsets = broker.wiring.folder.offsets
+    offsets = broker.opened.offsets
     for group, topic in in_flight:
         # POP commits a moment later.
         await until(lambda of=(group, topic): sum(offsets.of_topic(*of).values()) == FINISHED)

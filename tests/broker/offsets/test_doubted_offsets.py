@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.entries import OffsetEntry, OffsetsRemoved
+from aerobee.broker.offsets.feature import Progress
 from aerobee.broker.offsets.merge import Change, ChangeKind
 from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.store.engine.tables.config_tables import SubscriptionGroupConfig
@@ -33,14 +34,16 @@ LINE = re.compile(
 
 
 async def commit(broker: RunningBroker, group: str, queue_id: int, offset: int) -> None:
-    done = broker.wiring.offsets.commit(GroupQueue(group, "t", queue_id), offset, NOBODYS)
+    done = broker.feature(Progress).offsets.commit(
+        GroupQueue(group, "t", queue_id), offset, NOBODYS
+    )
     if done is not None:
         await done
 
 
 async def offsets(broker: RunningBroker, *groups: str) -> dict[str, dict[int, int]]:
-    await until(lambda: broker.wiring.journal.is_ready)
-    found = broker.wiring.offsets.of_group
+    await until(lambda: broker.feature(Progress).journal.is_ready)
+    found = broker.feature(Progress).offsets.of_group
     return {
         group: {key.queue_id: offset for key, offset in found(group) if key.topic == "t"}
         for group in groups
@@ -109,14 +112,14 @@ async def fill(start_broker: StartBroker, root: Path, *, has_image: bool) -> Non
     shutil.copy(root / PATH, root / "older")
 
     broker = await start_broker(root=root)
-    await until(lambda: broker.wiring.journal.is_ready)
+    await until(lambda: broker.feature(Progress).journal.is_ready)
     await commit(broker, "audit", 0, 8)
     await commit(broker, "billing", 1, 4)
-    await broker.wiring.offsets.reset(GroupQueue("audit", "t", 0), 1)
-    await broker.wiring.removal.delete_group("gone", force=True, timeout_s=10)
+    await broker.feature(Progress).offsets.reset(GroupQueue("audit", "t", 0), 1)
+    await broker.feature(Progress).removal.delete_group("gone", force=True, timeout_s=10)
     if has_image:
-        journal = broker.wiring.journal
-        assert not await journal.prepare_removal(broker.wiring.store.appended_end, _nothing)
+        journal = broker.feature(Progress).journal
+        assert not await journal.prepare_removal(broker.store.appended_end, _nothing)
     await commit(broker, "billing", 0, 5)
     await commit(broker, "billing", 1, 6)
     await commit(broker, "audit", 0, 2)
@@ -184,14 +187,14 @@ async def test_reading_the_journal_again_deletes_no_settings_of_a_group_that_was
     root = tmp_path / "store"
     await fill(start_broker, root, has_image=False)
     broker = await start_broker(root=root)
-    await until(lambda: broker.wiring.journal.is_ready)
+    await until(lambda: broker.feature(Progress).journal.is_ready)
     await commit(broker, "gone", 1, 2)
-    broker.wiring.folder.groups.put(SubscriptionGroupConfig(name="gone", retry_times_max=3))
+    broker.opened.groups.put(SubscriptionGroupConfig(name="gone", retry_times_max=3))
     await broker.stop()
     lose_group(root)
     again = await start_broker(root=root)
     assert await offsets(again, "gone", "billing") == {"gone": {1: 2}, "billing": RIGHT["billing"]}
-    kept = again.wiring.folder.groups.get("gone")
+    kept = again.opened.groups.get("gone")
     assert kept is not None
     assert kept.retry_times_max == 3
 

@@ -14,7 +14,7 @@ from aerobee.broker.pop.entries import PopEntry
 from aerobee.broker.pop.journal_state import PopJournalState
 from aerobee.broker.pop.queue_state import QueueState
 from aerobee.broker.pop.requests import Delivery, Handled, Poll, Read
-from aerobee.broker.pop.term import EntryWriter, PopTerm, PopTerms, begin_offset
+from aerobee.broker.pop.term import EntryWriter, PopTerm, PopTerms
 from aerobee.broker.popping.confirmed import until_confirmed
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import NotWritable, ReplicaBehind
@@ -207,8 +207,3 @@ async def test_a_group_may_begin_to_count_order() -> None:
         master.ordered.add(KEY.group)
         assert master.queue().is_ordered
         assert [each.offset for each in await master.receive()] == [0]
-
-
-def test_a_new_group_gets_all_messages_unless_some_were_removed() -> None:
-    assert begin_offset(0, 9) == 0
-    assert begin_offset(4, 9) == 9

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.offsets.feature import Progress
 from aerobee.store.engine.tables.config_tables import TopicConfig
 from aerobee.store.format.pop_records import REVIVE_GROUP
 from aerobee.store.format.properties import encode_properties
@@ -52,14 +53,14 @@ def write(broker: Any, queue_id: int, *told: Any) -> None:
     for each in told:
         body = {name: value for name, value in each.items() if name != "tag"}
         properties = encode_properties({"TAGS": each["tag"]})
-        broker.wiring.writes.append(
-            REVIVE_LOG, queue_id, json.dumps(body).encode(), properties=properties
-        )
+        broker.writes.append(REVIVE_LOG, queue_id, json.dumps(body).encode(), properties=properties)
 
 
 def revived_to(broker: Any, queue_id: int) -> int | None:
     """The last record that is done, as Apache's broker notes it."""
-    offset: int | None = broker.wiring.offsets.query(GroupQueue(REVIVE_GROUP, REVIVE_LOG, queue_id))
+    offset: int | None = broker.feature(Progress).offsets.query(
+        GroupQueue(REVIVE_GROUP, REVIVE_LOG, queue_id)
+    )
     return offset
 
 
@@ -77,14 +78,14 @@ async def received(broker: Any, wanted: int) -> list[tuple[str, int]]:
 
 def revived(broker: Any) -> int:
     """How many messages have ever come again."""
-    count: int = broker.wiring.queues.max_offset(RETRIES, 0)
+    count: int = broker.store.queues.bounds(RETRIES, 0).max_offset
     return count
 
 
 async def fill(broker: Any) -> None:
     """Four messages, all of them handed out by Apache's broker, whose offset is after them."""
     await broker.send_bodies(TOPIC, 0, b"0", b"1", b"2", b"3")
-    await broker.wiring.offsets.begin(GroupQueue(GROUP, TOPIC, 0), 4)
+    await broker.feature(Progress).offsets.begin(GroupQueue(GROUP, TOPIC, 0), 4)
 
 
 async def test_what_was_not_acknowledged_comes_again_once_over_restarts(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ async def test_what_apaches_broker_had_in_its_retry_topic_comes(tmp_path: Path) 
     topic = TopicConfig(name=RETRIES, read_queue_count=1, write_queue_count=1)
     async with running_broker(tmp_path, topics={**TOPICS, RETRIES: topic}) as broker:
         await fill(broker)
-        broker.wiring.writes.append(RETRIES, 0, b"again")
+        broker.writes.append(RETRIES, 0, b"again")
         assert await received(broker, 1) == [("again", 1)]
         # Handed out once more by Apache's broker, and not acknowledged.
         write(broker, 0, checkpoint([0], LONG_AGO_MS, topic=RETRIES))
@@ -131,7 +132,7 @@ async def test_nothing_comes_before_its_time_and_the_log_is_done_up_to_it(tmp_pa
 async def test_what_apaches_broker_has_revived_does_not_come_again(tmp_path: Path) -> None:
     async with running_broker(tmp_path, topics=TOPICS) as broker:
         await fill(broker)
-        begun = broker.wiring.offsets.begin(GroupQueue(REVIVE_GROUP, REVIVE_LOG, 0), 0)
+        begun = broker.feature(Progress).offsets.begin(GroupQueue(REVIVE_GROUP, REVIVE_LOG, 0), 0)
         assert begun is not None
         await begun
         write(broker, 0, checkpoint([0], LONG_AGO_MS), checkpoint([1], LONG_AGO_MS))

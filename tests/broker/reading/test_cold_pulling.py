@@ -279,7 +279,7 @@ async def test_cold_reads_of_a_group_keep_to_its_quota_and_hot_ones_do_not_count
 ) -> None:
     quota = Quota(cold_read_bytes=100 * KIB)
     record = Record("group/behind", encode_quota(Subject(GROUP, "behind"), quota))
-    cold_broker.wiring.access.book.hear(Records.of((), (), [record]))
+    cold_broker.access.book.hear(Records.of((), (), [record]))
     call = cold_broker.pull.PullStream()
     request = broker_pb2.PullRequest(topic="old", queue_id=0, group="behind")
     subscribe = broker_pb2.SubscribeQueue(handle=1, request=request, credit_bytes=1 << 30)
@@ -290,7 +290,7 @@ async def test_cold_reads_of_a_group_keep_to_its_quota_and_hot_ones_do_not_count
         count += frame.result.record_count
     # 48 messages of 8 KiB, of which a second's worth may go at once.
     assert time.monotonic() - began >= 2.5
-    assert cold_broker.wiring.access.quotas.met["cold_read_bytes", DELAYED] > 0
+    assert cold_broker.access.quotas.met["cold_read_bytes", DELAYED] > 0
     with pytest.raises(grpc.aio.AioRpcError, match="102400 cold read bytes a second"):
         await pull(cold_broker, 0, group="behind")
     await cold_broker.send_bodies("t", 1, b"new")

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 import grpc
 import pytest
 
+from aerobee.broker.transactions.feature import Transactions
 from aerobee.store.format.record_encode import encode_batch
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 from tests.broker.conftest import BORN_HOST, RunningBroker, StartBroker
@@ -93,7 +94,7 @@ async def test_200_callers_with_long_work_delay_another_s_send_by_less_than_100_
     sends = broker_pb2_grpc.SendServiceStub(filled.channel)
     message = broker_pb2.SendRequest(topic="t", queue_id=1, body=b"x")
     took_s: list[float] = []
-    turns = filled.wiring.reads.loop_turns
+    turns = filled.feature(Transactions).turns
     slow = slowness()
 
     async def send() -> None:

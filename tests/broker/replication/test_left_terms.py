@@ -19,8 +19,10 @@ import pytest
 
 from aerobee.broker.popping.revivals import Revivals
 from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
+from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.replication.duties import Duty
 from aerobee.broker.sending.own_writes import OwnWrites
+from aerobee.broker.transactions.feature import Transactions
 from aerobee.runtime.errors import NotWritable
 from aerobee.store.format.record_encode import encode_record
 from aerobee.store.format.record_layout import HostAddress
@@ -212,10 +214,11 @@ async def test_a_break_in_a_hand_over_loses_nothing_of_a_journal() -> None:
         async with running(journal.run()):
             replica.take_role(2)
             log.is_sync = False  # what is written waits, so that an image takes several turns
-            journal._images.ask(log.end)
+            removal = asyncio.ensure_future(journal.prepare_removal(log.end, _nothing))
             await call_off(journal, begin, length, log.bodies.copy)
             await until(lambda journal=journal, log=log: _confirmed(log) and journal.is_ready)
             log.is_sync = True
+            await removal
             assert replica.notebook.pages == expected
             await replica.write("page 0", "anew")
             assert await journal.prepare_removal(log.end, _nothing) == ""
@@ -244,19 +247,19 @@ async def test_a_break_in_a_hand_over_ends_each_transaction_once(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await start_broker(topics={ORDERS: transactional()})
-    client, transactions = V2(broker.channel), broker.wiring.transactions
-    read, append, is_full = transactions._record, OwnWrites.append, False
+    client, transactions = V2(broker.channel), broker.feature(Transactions)
+    read, append, is_full = QueueReader.record, OwnWrites.append, False
 
-    async def reads(*place: Any) -> bytes | None:
+    async def reads(queues: QueueReader, *place: Any) -> bytes | None:
         await turns(2)
-        return await read(*place)
+        return await read(queues, *place)
 
     def refuses(self: OwnWrites, topic: str, *args: Any, **changes: Any) -> Any:
         if is_full and topic == OP_TOPIC:
             raise NotWritable("the disk is full")
         return append(self, topic, *args, **changes)
 
-    monkeypatch.setattr(transactions, "_record", reads)
+    monkeypatch.setattr(QueueReader, "record", reads)
     monkeypatch.setattr(OwnWrites, "append", refuses)
     ids = []
     for begin, length in breaks(8, 8):
@@ -269,7 +272,7 @@ async def test_a_break_in_a_hand_over_ends_each_transaction_once(
         await transactions.leave()  # its op message is missing now, as after a death
         is_full = False
         transactions.resume()
-        ops = lambda: broker.wiring.queues.max_offset(OP_TOPIC, 0)  # noqa: E731
+        ops = lambda: broker.store.queues.bounds(OP_TOPIC, 0).max_offset  # noqa: E731
         await call_off(transactions, begin, length, ops)
         await until(lambda: transactions.ends.is_ready and not len(transactions.pending))
     assert await seen(broker) == sorted(each.encode() for each in ids)

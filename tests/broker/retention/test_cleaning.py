@@ -47,7 +47,7 @@ async def fill(broker: Any, messages: int, *, topic: str = "t") -> None:
     for _ in range(messages):
         ack = await broker.send_bodies(topic, 0, BODY)
         assert ack.code == common_pb2.OK, ack
-    await until(lambda: broker.wiring.store.ledger.is_settled, "everything in its files")
+    await until(lambda: broker.store.ledger.is_settled, "everything in its files")
 
 
 def expire(root: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.groups.members import Member, Members, Subscription
+from aerobee.broker.reading.unread import Readers
 from aerobee.broker.retention.cleaning import Cleaning
 from aerobee.broker.retention.holds import GroupsHold, Hold, Need, Upkeep
 from aerobee.broker.retention.unread_readers import UnreadReaders
@@ -66,7 +67,7 @@ async def cleaned(disk: FaultDisk, *more_holds: Hold) -> AsyncIterator[Cleaned]:
     topics = TopicTable()
     topics.put(TopicConfig(name="t", read_queue_count=1, write_queue_count=1))
     offsets, groups = ConsumerOffsetTable(), Members()
-    readers = DisturbedReaders(topics, offsets, groups, store)
+    readers = DisturbedReaders(Readers(store, topics, offsets, groups))
     holds = [
         GroupsHold(store.retention, readers),
         *more_holds,

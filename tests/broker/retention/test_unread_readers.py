@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.groups.members import Member, Members, Subscription
+from aerobee.broker.reading.unread import Readers
 from aerobee.broker.retention.unread_readers import UnreadReaders
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.retention.retention_config import RetentionConfig
@@ -32,7 +33,7 @@ class Tables:
         self.topics = TopicTable()
         self.offsets = ConsumerOffsetTable()
         self.groups = Members()
-        self.readers = UnreadReaders(self.topics, self.offsets, self.groups, store)
+        self.readers = UnreadReaders(Readers(store, self.topics, self.offsets, self.groups))
         self.put("t")
         for number in range(20):
             append(store, "t", number % 2, b"x")

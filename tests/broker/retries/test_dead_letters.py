@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -10,11 +11,14 @@ import pytest
 from aerobee.client_core import Message
 from aerobee.rpc.own_protocol import code_of
 from aerobee.runtime.errors import NotWritableTopic
+from aerobee.runtime.metrics.config import MetricsConfig
 from aerobee.store.format.dead_letter_fields import resends_of
 from aerobee.v1 import broker_pb2, common_pb2
-from tests.broker.conftest import RunningBroker
+from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.retries.test_sending_back import codes, pulled, send_back
 from tests.support.grpcio_client import error_from_rpc
+from tests.support.ports import free_port
+from tests.support.scrapes import Scrape
 
 SETTLED_BY = "CID_RMQ_SYS_DEAD_LETTERS"
 
@@ -64,7 +68,7 @@ async def test_a_letter_can_go_elsewhere_and_a_circle_is_stopped(dead: RunningBr
 
 async def test_a_stray_is_not_resent_but_can_be_put_somewhere(dead: RunningBroker) -> None:
     """Somebody sent it straight to the dead letters: each resend would list it again."""
-    dead.wiring.writes.append("%DLQ%g", 0, b"stray")
+    dead.writes.append("%DLQ%g", 0, b"stray")
     assert await settle(dead, 3, resend=broker_pb2.Resend()) == [common_pb2.INVALID_ARGUMENT]
     assert await letters(dead) == [b"0", b"1", b"2", b"stray"]
     assert await settle(dead, 3, resend=broker_pb2.Resend(topic="t")) == [common_pb2.OK]
@@ -104,9 +108,15 @@ async def test_what_cannot_be_sent_stays(dead: RunningBroker) -> None:
     assert await letters(dead) == [b"0", b"1", b"2"]
 
 
-async def test_dead_letters_are_counted_by_group_and_topic(dead: RunningBroker) -> None:
-    await send_back(dead, 0, level=-1)  # dead already
-    assert dead.wiring.traffic.dead_letters() == [(("g", "t"), 3)]
+async def test_dead_letters_are_counted_by_group_and_topic(start_broker: StartBroker) -> None:
+    metrics = f"127.0.0.1:{free_port()}"
+    broker = await start_broker(metrics=MetricsConfig(listen=metrics))
+    await broker.send_bodies("t", 0, b"0", b"1", b"2")
+    for offsets in ((0, 1, 2), (0,)):  # the last one is dead already
+        await send_back(broker, *offsets, level=-1)
+    scrape = await asyncio.to_thread(Scrape.of, metrics)
+    dead = scrape.get("rocketmq_send_to_dlq_messages_total", consumer_group="g", topic="t")
+    assert dead == 3
 
 
 @pytest.mark.parametrize("topic", ["%DLQ%g", "%RETRY%g", "%RETRY%nobody"])

@@ -67,7 +67,7 @@ async def pulled(
 def waiting(broker: RunningBroker, level: int) -> list[Record]:
     """The copies that wait for a delay level."""
     wanted = QueueRead("SCHEDULE_TOPIC_XXXX", level - 1, 0, 1 << 20, 100)
-    found = broker.wiring.store.reads.read(wanted)
+    found = broker.store.reads.read(wanted)
     assert isinstance(found, ReadOutcome)
     return list(iterate_records(found.records))
 
@@ -234,7 +234,7 @@ async def test_a_copy_that_is_due_comes_again_also_where_its_topic_is_not_known(
     )
     await broker.send_bodies("t", 0, b"0")
     assert codes(await send_back(broker, 0)) == [common_pb2.OK]
-    broker.wiring.folder.topics.remove("%RETRY%g")
-    await until(lambda: broker.wiring.queues.max_offset("%RETRY%g", 0) == 1)
+    broker.opened.topics.remove("%RETRY%g")
+    await until(lambda: broker.store.queues.bounds("%RETRY%g", 0).max_offset == 1)
     (copy,) = await pulled(broker, "%RETRY%g")
     assert (bytes(copy.body), copy.reconsume_times) == (b"0", 1)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.offsets.feature import Progress
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import RunningBroker
 from tests.broker.groups.test_membership import Participant
@@ -120,7 +121,7 @@ async def test_what_is_finished_is_not_tried(filled: RunningBroker) -> None:
     await filled.offsets.CommitOffsets(request)
     (result,) = await fail(filled, 1, 1)
     assert result.status.code == common_pb2.INVALID_ARGUMENT
-    assert filled.wiring.journal_state.tried(GroupQueue("g", "t", 0)) is None
+    assert filled.feature(Progress).state.tried(GroupQueue("g", "t", 0)) is None
 
 
 async def test_the_next_owner_is_told_also_after_a_restart(start_broker: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from aerobee.store.format.record_encode import encode_batch
 from aerobee.store.format.record_layout import HostAddress
 from aerobee.store.format.tags import SCHEDULE_TOPIC
 from aerobee.v1 import broker_pb2, common_pb2
+from tests.broker.observe.test_audit_service import take
 
 MakeBatch = Callable[..., broker_pb2.RecordBatch]
 LEVEL_3 = "DELAY\x013\x02"
@@ -115,10 +117,9 @@ async def test_what_waits_is_counted_where_it_waits(broker: Any) -> None:
         broker_pb2.SendFrame(batches=[asking("t", 0, LEVEL_3, LEVEL_3), asking("t", 0, LATER)])
     )
     await broker.send_bodies("t", 0, b"now")
-    counted: dict[str, int] = {}
-    for minute in broker.wiring.minutes.minutes():
-        for topic, messages in zip(minute.topics, minute.messages, strict=True):
-            counted[topic] = counted.get(topic, 0) + messages
+    counted: Counter[str] = Counter()
+    for (topic, _), messages in (await take(broker)).minutes.items():
+        counted[topic] += messages
     assert counted == {SCHEDULE_TOPIC: 2, TIMER_TOPIC: 1, "t": 1}
     stats = await broker.admin.GetStats(broker_pb2.GetStatsRequest())
     assert (stats.messages_in, stats.batches_in, stats.topics) == (4, 3, 2)
@@ -161,7 +162,7 @@ async def test_the_levels_are_those_of_the_configuration(start_broker: Any) -> N
 async def test_clients_cannot_send_to_where_messages_wait(
     broker: Any, make_batch: MakeBatch
 ) -> None:
-    topics = broker.wiring.folder.topics
+    topics = broker.opened.topics
     assert topics.get(SCHEDULE_TOPIC).read_queue_count == 18
     assert topics.get(TIMER_TOPIC).read_queue_count == 1
     batches = [make_batch(SCHEDULE_TOPIC, 0, b"x"), make_batch(TIMER_TOPIC, 0, b"x", sequence=1)]

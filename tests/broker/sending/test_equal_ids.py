@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from aerobee.broker.config import TransactionsConfig
+from aerobee.broker.delayed.feature import Delays
 from aerobee.broker.delayed.finder import Finder
+from aerobee.broker.transactions.feature import Transactions
 from aerobee.broker.transactions.pending import PendingHalves, TransactionName
 from aerobee.rocketmq_api.times import timestamp
 from aerobee.runtime.errors import InvalidArgument
@@ -57,11 +59,11 @@ async def test_each_of_two_messages_with_one_id_ends_as_its_producer_says(
     if is_restarted:
         await broker.stop()
         broker = await start_broker()
-        await until(lambda: broker.wiring.transactions.ends.is_ready)
+        await until(lambda: broker.feature(Transactions).ends.is_ready)
     # Sent again, because its client got no answer: each is stored already.
     assert await begin(client(broker, "b"), b"of pod 2") == two
     assert await begin(client(broker), b"of pod 1") == one
-    assert len(broker.wiring.transactions.pending) == 2
+    assert len(broker.feature(Transactions).pending) == 2
     assert (await end(client(broker), one, v2.ROLLBACK)).message == "OK"
     assert (await end(client(broker, "b"), two, v2.COMMIT)).message == "OK"
     assert await seen(broker) == [b"of pod 2"]
@@ -139,7 +141,7 @@ async def recalled(broker: RunningBroker, handle: str) -> int:
 
 async def waiting(broker: RunningBroker) -> dict[str, int]:
     """Size of the body by handle."""
-    page = await broker.wiring.delays.schedule.search("later")
+    page = await broker.feature(Delays).schedule.search("later")
     return {each.handle: each.body_bytes for each in page.messages}
 
 
@@ -160,12 +162,12 @@ async def test_each_of_two_delayed_messages_with_one_id_and_time_is_recalled_alo
     if is_restarted:
         await broker.stop()
         broker = await start_broker()
-        await until(lambda: broker.wiring.delays.mover.is_ready)
+        await until(lambda: broker.feature(Delays).mover.is_ready)
     await until(lambda: waiting(broker))
     assert await waiting(broker) == {one: 1, two: 2, three: 2}
-    plain = RecallHandle("later", broker.wiring.guard.broker_name, due_ms, ID).encode()
+    plain = RecallHandle("later", broker.config.broker_name, due_ms, ID).encode()
     with pytest.raises(InvalidArgument, match="3 different messages"):
-        await broker.wiring.delays.schedule.recall(plain)
+        await broker.feature(Delays).schedule.recall(plain)
     assert await recalled(broker, one) == v2.OK
     assert await waiting(broker) == {two: 2, three: 2}
     await recalled(broker, one)  # again: it recalls no other
@@ -183,7 +185,7 @@ async def test_a_request_of_apaches_recalls_none_of_two_messages_with_one_id(
     for body in (b"1", b"22"):
         message = sent_message("later", body, ID, delivery_timestamp=timestamp(due_ms))
         assert (await client(broker).send(message)).status.code == v2.OK
-    finder: Finder = broker.wiring.delays.finder
+    finder: Finder = broker.feature(Delays).finder
     await finder.until_fed()
     properties = {"TIMER_DEL_UNIQKEY": f"later+{ID}", "REAL_TOPIC": "later"}
     request: Any = _Request({**properties, "TIMER_OUT_MS": str(due_ms - 1_000)})

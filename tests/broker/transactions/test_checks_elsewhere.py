@@ -100,9 +100,7 @@ async def broker(request: pytest.FixtureRequest, start_broker: StartBroker) -> R
 
 @pytest.fixture
 async def nodes(broker: RunningBroker) -> AsyncIterator[list[Node]]:
-    nodes = [
-        Node(f"node-{each}", broker.port, broker.wiring.config.grpc.engine) for each in range(2)
-    ]
+    nodes = [Node(f"node-{each}", broker.port, broker.config.grpc.engine) for each in range(2)]
     yield nodes
     for node in nodes:
         await node.stop()
@@ -188,7 +186,7 @@ async def test_a_broker_that_comes_again_is_told_again(
         await until(lambda: producer.asked)
         await broker.stop()
         again = await start_broker(
-            transactions=SOON, listen=f"127.0.0.1:{broker.port}", grpc=broker.wiring.config.grpc
+            transactions=SOON, listen=f"127.0.0.1:{broker.port}", grpc=broker.config.grpc
         )
         await until(lambda: asked_at(again) == {ORDERS})
         count = len(producer.asked)

@@ -4,17 +4,20 @@ it is visible never."""
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from aerobee.broker.reading.confirmed_records import ConfirmedReader
 from aerobee.broker.sending.own_writes import OwnWrites
-from aerobee.broker.transactions.follower import TransactionFollower
+from aerobee.broker.transactions.feature import Transactions
 from aerobee.rocketmq_api.times import duration
 from aerobee.runtime.errors import NotWritable
 from aerobee.store.format.delayed_records import HALF_TOPIC
 from aerobee.store.format.record import SYSFLAG_TRANSACTION_COMMIT
 from aerobee.store.format.transaction_records import OP_TOPIC, TRANSACTIONS_GROUP, Outcome, op_of
+from aerobee.v1 import broker_pb2
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.support.transactions import (
@@ -239,7 +242,7 @@ async def test_many_in_one_request_each_have_a_transaction(
 
 async def test_how_long_to_leave_them_alone_is_kept(broker: RunningBroker, client: V2) -> None:
     await client.send(half_message("T-1", orphaned_transaction_recovery_duration=duration(90_000)))
-    (half,) = broker.wiring.transactions.pending
+    (half,) = broker.feature(Transactions).pending
     assert half.immunity_ms == 90_000
 
 
@@ -260,7 +263,7 @@ async def test_what_waits_ends_after_a_restart(
     assert await rolled_back(client, "T-2") == DONE
     assert await committed(client, "T-4") == DONE
     await again.stop()
-    assert again.wiring.folder.offsets.query(TRANSACTIONS_GROUP, HALF_TOPIC, 0) == 5
+    assert again.opened.offsets.query(TRANSACTIONS_GROUP, HALF_TOPIC, 0) == 5
 
     last = await start_broker()
     client = V2(last.channel)
@@ -268,6 +271,12 @@ async def test_what_waits_ends_after_a_restart(
     assert await rolled_back(client, "T-0") == (v2.OK, "the transaction had ended before")
     assert (await end(client, "T-9", v2.COMMIT)).code == v2.INVALID_TRANSACTION_ID
     assert await seen(last) == [b"T-0", b"T-1", b"T-4"]
+
+
+async def refused(broker: RunningBroker) -> int:
+    """How many batches it has refused."""
+    stats = await broker.admin.GetStats(broker_pb2.GetStatsRequest())
+    return int(stats.refused)
 
 
 async def test_a_master_that_still_reads_which_are_open_stores_none_a_second_time(
@@ -279,17 +288,18 @@ async def test_a_master_that_still_reads_which_are_open_stores_none_a_second_tim
     """The client has had no answer, and sends its half message again to the next master."""
     await begin(client, "T-1")
     await broker.stop()
-    step, may_read = TransactionFollower._step, asyncio.Event()
+    read, may_read = ConfirmedReader.read, asyncio.Event()
 
-    async def waits(self: TransactionFollower) -> bool:
-        await may_read.wait()
-        return await step(self)
+    async def waits(self: ConfirmedReader, topic: str, *place: Any, **limits: Any) -> Any:
+        if topic == HALF_TOPIC:
+            await may_read.wait()
+        return await read(self, topic, *place, **limits)
 
-    monkeypatch.setattr(TransactionFollower, "_step", waits)
+    monkeypatch.setattr(ConfirmedReader, "read", waits)
     again = await start_broker()
     client = V2(again.channel)
     sending = asyncio.create_task(client.send(half_message("T-1", b"T-1")))
-    await until(lambda: again.wiring.counters.refused)
+    await until(lambda: refused(again))
     may_read.set()
     assert codes((await sending).entries) == [v2.OK]
     assert len(await stored(again, HALF_TOPIC, 1)) == 1
@@ -363,7 +373,7 @@ async def test_an_op_message_that_could_not_be_written_follows(
 
     monkeypatch.setattr(OwnWrites, "append", refuses_twice)
     assert await committed(client, "T-1") == DONE
-    await until(lambda: not broker.wiring.transactions.ends.owes)
-    await until(lambda: not len(broker.wiring.transactions.pending))
+    await until(lambda: not broker.feature(Transactions).ends.owes)
+    await until(lambda: not len(broker.feature(Transactions).pending))
     assert await committed(client, "T-1") == DONE
     assert await seen(broker) == [b"T-1"]

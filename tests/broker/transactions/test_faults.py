@@ -14,6 +14,7 @@ import pytest
 
 from aerobee.broker.config import TransactionsConfig
 from aerobee.broker.sending.own_writes import OwnWrites
+from aerobee.broker.transactions.feature import Transactions
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.runtime.errors import AerobeeError, MessageNotFound, NotWritable
 from aerobee.store.format.transaction_records import Outcome
@@ -64,7 +65,7 @@ class Scene:
 
     async def end(self, broker: RunningBroker, name: str, *, by_operator: bool) -> bool:
         """Whether it is decided, and that it never was otherwise."""
-        ends = broker.wiring.transactions.ends
+        ends = broker.feature(Transactions).ends
         wanted = self.chance.choice(DECIDED)
         try:
             found = await ends.end(
@@ -124,10 +125,10 @@ async def test_refused_records_and_restarts_decide_nothing_twice(
             await broker.stop()
             scene.fault_rate = 0.0
     async with running_broker(tmp_path, transactions=SETTINGS) as broker:
-        await until(lambda: broker.wiring.transactions.ends.is_ready)
+        await until(lambda: broker.feature(Transactions).ends.is_ready)
         for name in scene.begun:
             assert await scene.end(broker, name, by_operator=True), name
-        transactions = broker.wiring.transactions
+        transactions = broker.feature(Transactions)
         await until(lambda: not len(transactions.pending) and not len(transactions.aside))
         found = Counter(await seen(broker))
         assert max(found.values()) == 1

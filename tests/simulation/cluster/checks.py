@@ -423,7 +423,7 @@ class Checks:
         """Of what is left, everything comes once; what members were told may be lost, too."""
         figures, self.figures = self.figures, Figures()
         self.waiting = WaitingChecks(self.figures)
-        self.pops = PopChecks(self._world, self.pops.asked)
+        self.pops = PopChecks(self._world, self.pops)
         self.transactions = TransactionChecks(self._world, self.transactions.asked)
         for record in self.records:
             self._judge_alone(record)

@@ -13,6 +13,7 @@ from typing import NamedTuple, Self
 
 from aerobee.broker.journal.records import UNKNOWN_IMAGE, ImageEnd
 from aerobee.broker.offsets.entries import Entry
+from aerobee.broker.offsets.opening import cut_to_queues
 from aerobee.broker.offsets.state import OffsetJournalState, cut_mark
 from aerobee.store.engine.producers.producer_windows import ProducerWindows, WindowRow
 from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable, JournalMark
@@ -82,7 +83,13 @@ class Derived:
                 rows = tuple(self.windows.take_all())
                 folder.snapshot = snapshot._replace(position=log.end, windows=rows)
         journal_end = self.queue_ends.get(JOURNAL_QUEUE, 0)
-        if cut_mark(self.table, journal_end):
+        ahead = cut_to_queues(
+            self.table,
+            self._end_of,
+            journal_end=journal_end,
+            is_whole_log=log.begin == 0,
+        )
+        if cut_mark(self.table, journal_end) or ahead:
             folder.snapshot = folder.snapshot._replace(table=self.table.snapshot_bytes(0))
         self.journal = OffsetJournalState(self.table, journal_end=journal_end)
         self._waiting: deque[JournalRecord] = deque()
@@ -92,6 +99,10 @@ class Derived:
                 self._waiting.append(JournalRecord(end, record.queue_offset, record.data))
             elif start >= position:
                 self._number(record)
+
+    def _end_of(self, topic: str, queue_id: int) -> int | None:
+        """The members of these groups commit offsets of no messages in the plain topic."""
+        return None if topic == TOPIC else self.queue_ends.get(_place(topic, queue_id), 0)
 
     @property
     def has_applied_all(self) -> bool:

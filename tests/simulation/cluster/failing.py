@@ -16,8 +16,9 @@ from aerobee.store.format.delayed_records import Delay
 from aerobee.store.format.record_view import Record
 from tests.simulation.cluster.broker import Broker
 from tests.simulation.cluster.kernel import Place, Process
+from tests.simulation.cluster.seen_store import LEVELS, ORDERS
 from tests.simulation.cluster.stored_queues import EPOCH_MS
-from tests.simulation.cluster.waiting import LEVELS, ORDERS, RETRIES_MAX
+from tests.simulation.cluster.waiting import RETRIES_MAX
 from tests.simulation.cluster.waiting_checks import Attempt
 
 if TYPE_CHECKING:

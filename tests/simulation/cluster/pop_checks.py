@@ -25,7 +25,7 @@ from aerobee.broker.pop.entries import (
     QueueImage,
     decode_entry,
 )
-from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
+from aerobee.rocketmq_api.rules.handles import ReceiptHandle
 from aerobee.store.format.dead_letter_fields import (
     DEAD_LETTER_PREFIX,
     RETRY_PREFIX,
@@ -91,11 +91,14 @@ class _Queue:
 class PopChecks:
     """Its methods raise Violation."""
 
-    def __init__(self, world: World, asked: dict[At, set[int]] | None = None) -> None:
-        """`asked`: what clients requested earlier."""
+    def __init__(self, world: World, before: PopChecks | None = None) -> None:
+        """`before` judged a log that has since lost its end."""
         self._world = world
-        self.asked = {} if asked is None else asked
+        self.asked: dict[At, set[int]] = {} if before is None else before.asked
         """Deliveries that a client wanted to finish."""
+        self._wanted: set[tuple[At, int]] = set() if before is None else before.all_wanted()
+        """Messages, with their names, that a client wanted to finish before the loss. A replica's
+        table of offsets may still say that they are finished: it is not cut with the log."""
         self._queues = {key: _Queue() for key in KEYS}
         self._ends: dict[tuple[str, int], int] = {}
         self._told: dict[At, tuple[int, int]] = {}
@@ -108,6 +111,16 @@ class PopChecks:
         """Dead letters announced by the offset journal -> the message's name."""
         self._names: dict[tuple[str, int, int], int] = {}
         self._dead: set[tuple[str, int]] = set()
+
+    def all_wanted(self) -> set[tuple[At, int]]:
+        """Messages, with their names, that clients wanted to finish up to now."""
+        known = ((at, self._name(at)) for at in self.asked)
+        return self._wanted | {(at, name) for at, name in known if name is not None}
+
+    def _name(self, at: At) -> int | None:
+        """None: no such message is confirmed."""
+        key, offset = at
+        return self._names.get((key.topic, key.queue_id, offset))
 
     # ------------------------------------------------------------------------------ the log
 
@@ -158,8 +171,7 @@ class PopChecks:
                 raise Violation(f"I9: {entry} after {last}")
             if entry.way.attempts != last.attempt:
                 raise Violation(f"I10: {entry} after {last}")
-            name = self._names[entry.key.topic, entry.key.queue_id, entry.offset]
-            self._owed[at] = name
+            self._owed[at] = self._names[entry.key.topic, entry.key.queue_id, entry.offset]
             self._world.checks.figures.pop_dead_letters += 1
         self._replaced.add(at)
         queue.finish(entry.offset)
@@ -235,7 +247,8 @@ class PopChecks:
         last = queue.delivered.get(offset)
         if last is None:
             raise Violation(f"I9: message {offset} of {key} is passed over")
-        CLAIMS.handle_is_valid(last.serial in self.asked.get(at, ()), at)
+        is_valid = last.serial in self.asked.get(at, ()) or (at, self._name(at)) in self._wanted
+        CLAIMS.handle_is_valid(is_valid, at)
         queue.finish(offset)
         self._world.checks.figures.errands += 1
 

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
-from aerobee.rocketmq_api.services.ports import PollRequest, Received
+from aerobee.rocketmq_api.ports import PollRequest, Received
+from aerobee.rocketmq_api.rules.handles import ReceiptHandle
 from aerobee.runtime.errors import AerobeeError
 from aerobee.store.format.properties import PropertyName, encode_properties
 from tests.simulation.cluster.broker import Broker

@@ -28,7 +28,7 @@ from aerobee.broker.retries.policy import RetryPolicy
 from aerobee.broker.retries.send_backs import SendBacks
 from aerobee.broker.sending.guard import Guard
 from aerobee.rocketmq_api.clients.table import ClientTable
-from aerobee.rocketmq_api.receiving.renewal import RenewalRules
+from aerobee.rocketmq_api.rules.renewal import RenewalRules
 from aerobee.runtime.errors import NotMaster, NotWritable, ReplicaBehind, StoreFailed
 from aerobee.runtime.loop_turns import LoopTurns
 from aerobee.store.engine.queue_reads import QueueRead

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.reading.message_lookup import KeyQuery
-from aerobee.broker.replication.master_term import MasterTerm
-from aerobee.broker.replication.term_keeper import Stretch
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.halves import HALF_QUEUE
 from aerobee.broker.transactions.feature import Transactions
+from aerobee.broker.transactions.intents import CommitIntent
 from aerobee.broker.transactions.known import KnownHalves, opened_halves
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.broker.transactions.questions import Question
@@ -75,13 +74,14 @@ class SimulatedTransactions(Transactions):
         self.known: KnownHalves = parts.halves
         super().__init__(parts)
         self.ask_also(parts)
+        self._finish_as_varied()
         if not broker.world.variant.checks_open_ones_only:
             ends: Any = self.ends
             ends._is_open = lambda half: True
 
     def start(self) -> None:
         """What `run` runs, one by one: a process that dies ends each of them where it is."""
-        for part in (self.follower.run(), self._worker.run(), self.checks.run()):
+        for part in (self.follower.run(), self.leading.run(), self.checks.run()):
             self._waiting.loop.start(part)
 
     def appended(self, record: Record) -> None:
@@ -89,10 +89,15 @@ class SimulatedTransactions(Transactions):
         if isinstance(record.queue_id, tuple):
             self.follower.on_grown([record.queue_id])
 
-    async def _finish_newest(self, stretch: Stretch[MasterTerm]) -> bool:
-        variant = self._broker.world.variant
-        was_missing = variant.finishes_commits and await super()._finish_newest(stretch)
-        return was_missing and variant.knows_what_it_finished
+    def _finish_as_varied(self) -> None:
+        """What a new master does with a commit that its predecessor has begun."""
+        variant, ends, finish = self._broker.world.variant, cast("Any", self.ends), self.ends.finish
+
+        def finish_as_varied(intent: CommitIntent, is_stored: bool) -> bool:
+            was_missing = variant.finishes_commits and finish(intent, is_stored)
+            return was_missing and variant.knows_what_it_finished
+
+        ends.finish = finish_as_varied
 
     # ------------------------------------------------------------------------------ clients
 

@@ -22,7 +22,7 @@ from aerobee.store.format.producer_number import BROKER_PRODUCER_IDS, SEQUENCE_B
 from aerobee.store.format.record_view import Record as StoredRecord
 from aerobee.store.format.tags import SCHEDULE_TOPIC
 from tests.simulation.cluster.log import Record
-from tests.simulation.cluster.waiting import LEVELS
+from tests.simulation.cluster.seen_store import LEVELS
 from tests.simulation.judge import Judge
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_term import ReplicaName, TermPolicy
 from aerobee.broker.replication.replica_folder import (
+    PreviousRun,
     ReplicaIdentity,
+    next_run,
 )
-from aerobee.broker.replication.replica_folder import _next_run as next_run
-from aerobee.broker.replication.replica_folder import _Previous as PreviousRun
 from aerobee.broker.replication.state_file import FoundLog
 from aerobee.nameserver.stored import InSyncReplica, ReplicaSet
 from tests.simulation.cluster.broker import DISK_POLL_S, Broker

@@ -9,7 +9,6 @@ from typing import Any
 from aerobee.broker.pop.entries import Finished, Invisible
 from aerobee.broker.pop.queue_state import QueueState
 from aerobee.broker.pop.requests import Changed, Handled
-from aerobee.broker.pop.term import PopTerm
 from tests.simulation.pop_terms import LenientQueue, TermOf
 from tests.simulation.pops.scene import PopScene
 
@@ -41,39 +40,35 @@ class TellsAtOnce(PopScene):
         return True
 
 
-class LetsOthersPass(PopScene):
+class PassingQueue(QueueState):
     """A message to be redelivered later does not hold up those after it."""
 
-    def made_term(self) -> PopTerm:
-        class Queue(QueueState):
-            def change(self, offset: int, *words: Any, **named: Any) -> Changed:
-                changed = super().change(offset, *words, **named)
-                if changed.handled is Handled.DONE and self.is_ordered:
-                    following = self._lanes.finish(offset)
-                    if following is not None:
-                        self._turn_comes(following)
-                return changed
+    def change(self, offset: int, *words: Any, **named: Any) -> Changed:
+        changed = super().change(offset, *words, **named)
+        if changed.handled is Handled.DONE and self.is_ordered:
+            following = self._lanes.finish(offset)
+            if following is not None:
+                self._turn_comes(following)
+        return changed
 
-            def _comes_again(self, offset: int) -> None:
-                self._ready.add(offset)
+    def _comes_again(self, offset: int) -> None:
+        self._ready.add(offset)
 
-        return _variant(super().made_term(), Queue)
+
+class PassingTerm(TermOf):
+    kind = PassingQueue
+
+
+class LetsOthersPass(PopScene):
+    term_kind = PassingTerm
+
+
+class LenientTerm(TermOf):
+    kind = LenientQueue
 
 
 class TakesStaleHandles(PopScene):
-    """Any delivery of a message may be acknowledged."""
-
-    def made_term(self) -> PopTerm:
-        return _variant(super().made_term(), LenientQueue)
-
-
-def _variant(term: PopTerm, kind: type[QueueState]) -> PopTerm:
-    term.__class__ = type("Term", (TermOf,), {"kind": kind})
-    term.dropped(())
-    for key in list(term._queues):
-        queue = term._queues[key]
-        term._queues[key] = term._made(key, queue.standing)
-    return term
+    term_kind = LenientTerm
 
 
 MUTANTS: Mapping[str, Callable[[], type[PopScene]]] = MappingProxyType(

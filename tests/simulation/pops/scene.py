@@ -79,8 +79,10 @@ class PopScene(JournalScene[Message | Replaced]):
 
     # ------------------------------------------------------------------------------ variants
 
+    term_kind: type[PopTerm] = PopTerm
+
     def made_term(self) -> PopTerm:
-        return PopTerm(
+        return self.term_kind(
             self.state,
             self.writer,
             self.clock,

@@ -85,7 +85,7 @@ class FairTurns(Generic[Job]):
                 reader.saved_bytes += QUANTUM_BYTES
                 self._turns.move_to_end(name)
                 continue
-            self._take(reader, size)
+            self._start_first(reader, size)
             return name, job
         return None
 
@@ -109,7 +109,7 @@ class FairTurns(Generic[Job]):
         self.running -= 1
         self._forget_if_idle(name, reader)
 
-    def _take(self, reader: _Reader[Job], size: int) -> None:
+    def _start_first(self, reader: _Reader[Job], size: int) -> None:
         reader.waiting.popitem(last=False)
         reader.waiting_bytes -= size
         reader.saved_bytes -= size

@@ -168,7 +168,7 @@ class Delays(Feature):
 
     def _show_and_keep(self, parts: Parts) -> None:
         store, durability, clock = parts.store, parts.durability, parts.clock
-        self.hold = DelaysHold(
+        hold = DelaysHold(
             self.feeder,
             self.finder,
             self.mover,
@@ -181,7 +181,7 @@ class Delays(Feature):
         self.progress_file = StateFile(
             PROGRESS_PATH, self.state, self.journal, parts.files, store, durability
         )
-        self.holds = (self.hold, JournalHold(self.journal, self.progress_file.save_if_room))
+        self.holds = (hold, JournalHold(self.journal, self.progress_file.save_if_room))
         self._figures = DelayFigures(
             self.feeder,
             self.mover,

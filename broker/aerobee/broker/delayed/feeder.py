@@ -27,10 +27,10 @@ from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.record_rows import rows_of
 from aerobee.broker.timers.runs import IndexDamaged
 from aerobee.broker.timers.state import TimerJournalState
-from aerobee.runtime.errors import AerobeeError, Busy, StoreFailed
+from aerobee.runtime.errors import Busy, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.runtime.waiting import Waiters
-from aerobee.runtime.worker import Worker
+from aerobee.runtime.worker import Worker, warns
 from aerobee.store.engine.disk import Disk
 from aerobee.store.engine.errors import DISK_FULL, EntryMismatch
 from aerobee.store.engine.queues.queue_set import QueueName
@@ -71,7 +71,9 @@ class Feeder:
         self._works = works
         self._on_fed = on_fed
         self._on_index = on_index
-        self._worker = Worker(self._feed, _tell, retry_s=RETRY_S)
+        self._worker = Worker(
+            self._feed, warns(log, "delayed messages are not indexed yet"), retry_s=RETRY_S
+        )
         self._grown: set[int] = {TIMER_QUEUE, *levels}
         """Queues that may have entries not looked at yet."""
         self._unconfirmed: set[int] = set()
@@ -151,11 +153,11 @@ class Feeder:
         if self._failed is not None:
             raise self._failed
         self._start_works()
-        while await self._step():
+        while await self._feed_part():
             self._start_works()
             await asyncio.sleep(0)  # let others run
 
-    async def _step(self) -> bool:
+    async def _feed_part(self) -> bool:
         """Feed a part of one queue that has grown; False if none has. Raises AerobeeError."""
         if not self._grown:
             return False
@@ -293,10 +295,6 @@ async def _end_of(running: set[asyncio.Future[None]]) -> None:
             cancelled = error
     if cancelled is not None:
         raise cancelled
-
-
-def _tell(error: AerobeeError) -> None:
-    log_event(log, "delayed messages are not indexed yet", level=logging.WARNING, trouble=error)
 
 
 def _tell_refused(offset: int, reason: str) -> None:

@@ -33,10 +33,10 @@ from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.record_rows import REQUEST_DUE_MS
 from aerobee.broker.timers.term import TimerTerm
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import AerobeeError, Busy, NotMaster
+from aerobee.runtime.errors import Busy, NotMaster
 from aerobee.runtime.log import log_event
 from aerobee.runtime.waiting import Turns
-from aerobee.runtime.worker import Worker
+from aerobee.runtime.worker import Worker, warns
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.format.record_layout import RecordCorrupt
 
@@ -94,7 +94,7 @@ class Mover:
         self._on_moved = on_moved
         self._worker = Worker(
             self._move,
-            _tell,
+            warns(log, "delayed messages cannot be delivered now"),
             retry_s=RETRY_S,
             matters=lambda: self._term is not None,
         )
@@ -374,10 +374,6 @@ class Mover:
                 term.raise_floor(floor.queue, floor.offset + 1)
         self._worker.wake()
         return list(intent.sources)
-
-
-def _tell(error: AerobeeError) -> None:
-    log_event(log, "delayed messages cannot be delivered now", level=logging.WARNING, reason=error)
 
 
 def _longest_delay_ms(found: Sequence[tuple[Source, bytes | None]]) -> int:

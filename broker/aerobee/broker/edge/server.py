@@ -131,6 +131,7 @@ class BrokerServer:
             say_error,
             (*SERVICE_NAMES, ROCKETMQ),
             engine=config.grpc.engine,
+            busy_poll_us=config.grpc.busy_poll_us,
             limits=(broker_request_limits(), messaging_request_limits()),
             answer_errors=answer_errors(parts.clock),
             connections_max=connections_max(config.own_files),

@@ -29,7 +29,6 @@ from aerobee.broker.journal.writer import LINGER_S, JournalWriter, WrittenLog
 from aerobee.broker.replication.term_keeper import Stretch, TermKeeper
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
-    AerobeeError,
     Busy,
     NotMaster,
     NotWritable,
@@ -37,7 +36,7 @@ from aerobee.runtime.errors import (
 )
 from aerobee.runtime.log import log_event
 from aerobee.runtime.waiting import Turns, Waiters
-from aerobee.runtime.worker import Worker
+from aerobee.runtime.worker import Worker, warns
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +121,7 @@ class Journal(Generic[Entry, Term]):
         self._following = Turns()
         self._worker = Worker(
             self._do_what_is_due,
-            self._tell,
+            warns(log, "journal", journal=self._name),
             retry_s=self._next_retry_s,
             retries_when_woken=True,  # on a request or change of role
         )
@@ -225,9 +224,6 @@ class Journal(Generic[Entry, Term]):
             self._retry_s = min(2 * retry_s, RETRY_MAX_S)
         return retry_s
 
-    def _tell(self, error: AerobeeError) -> None:
-        log_event(log, "journal", level=logging.WARNING, journal=self._name, trouble=error)
-
     def _on_advanced(self) -> None:
         """More of the log is confirmed, many times a second: wakes the task only if work is due.
         Growth of the log is no reason to retry."""
@@ -284,7 +280,7 @@ class Journal(Generic[Entry, Term]):
         self._term = self._client.begin(writer, epoch, is_unclean=self._is_unclean)
         self._writer = writer
         writer.attach(self._term)
-        self._settle()
+        self._wake_if_settled()
         log_event(
             log,
             "journal continues",
@@ -297,7 +293,7 @@ class Journal(Generic[Entry, Term]):
         writer, self._writer, self._term = self._writer, None, None
         if writer is not None:
             writer.end()
-        self._settle()
+        self._wake_if_settled()
         self._client.end()
 
     @property
@@ -305,7 +301,7 @@ class Journal(Generic[Entry, Term]):
         """This is a slave, or a master that is ready to answer."""
         return self._term is not None or not self._keeper.is_master
 
-    def _settle(self) -> None:
+    def _wake_if_settled(self) -> None:
         if self._is_settled:
             self._settled.wake()
 

@@ -223,7 +223,7 @@ class JournalWriter(Generic[Entry]):
             return
         except Exception as error:
             # No caller above this turn of the loop, but others are waiting.
-            log_event(log, "journal", level=logging.ERROR, journal=self._name, trouble=repr(error))
+            log_event(log, "journal", level=logging.ERROR, journal=self._name, reason=repr(error))
             self._drop(
                 batch, AerobeeError(f"the {self._name} could not be written: {error!r:.200}")
             )
@@ -245,7 +245,7 @@ class JournalWriter(Generic[Entry]):
             f"record {queue_offset} of the {self._name} was written where {self.next_offset} was "
             "expected, so something else writes to it; restart the broker"
         )
-        log_event(log, "journal", level=logging.ERROR, journal=self._name, trouble=error)
+        log_event(log, "journal", level=logging.ERROR, journal=self._name, reason=error)
         self._waiting_bytes -= batch.waiting_bytes
         if not batch.done.done():
             batch.done.set_exception(error)

@@ -56,10 +56,6 @@ class RemainingReading:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._store = parts.store
-        self._topics = parts.folder.topics
-        self._offsets = parts.folder.offsets
-        self._unread = parts.unread
 
     async def read(self, topic: str = "") -> Remaining:
         """Of everything, or only of one topic: then dead letters do not count, which stay where
@@ -70,13 +66,13 @@ class RemainingReading:
         """
         self._parts.guard.check_acting()
         slices = Slices(self._parts.clock)
-        rows = await self._unread.read(slices, _is_of_users)
+        rows = await self._parts.unread.read(slices, _is_of_users)
         counted = set[str]()
         if topic:
             groups = {row.group for row in rows if row.topic == topic}
             counted = {topic, *(f"{RETRY_PREFIX}{group}" for group in groups)}
             rows = [row for row in rows if row.topic in counted]
-        readers = [(row.group, row.topic, self._all_unread(row)) for row in rows]
+        readers = [(row.group, row.topic, await self._all_unread(row, slices)) for row in rows]
         delayed = sum(
             each.messages
             for each in await self._parts.delays.counts.by_topic()
@@ -97,16 +93,18 @@ class RemainingReading:
             dead_letters=dead_letters,
         )
 
-    def _all_unread(self, row: GroupUnread) -> int:
+    async def _all_unread(self, row: GroupUnread, slices: Slices) -> int:
         """A group that has members and never committed may want everything."""
-        return self._unread.stored(row.topic) if row.count is None else row.count
+        if row.count is not None:
+            return row.count
+        return await self._parts.unread.stored(row.topic, slices)
 
     async def _dead_letters(self, slices: Slices) -> int:
-        found = 0
-        for topic in [each for each in self._topics if each.startswith(DEAD_LETTER_PREFIX)]:
-            bounds = self._store.queues.bounds(topic, 0)
-            first = max(bounds.min_offset, self._offsets.query(SETTLED_BY, topic, 0) or 0)
-            beyond = self._offsets.finished.of(SETTLED_BY, topic, 0)
+        found, folder = 0, self._parts.folder
+        for topic in [each for each in folder.topics if each.startswith(DEAD_LETTER_PREFIX)]:
+            bounds = self._parts.store.queues.bounds(topic, 0)
+            first = max(bounds.min_offset, folder.offsets.query(SETTLED_BY, topic, 0) or 0)
+            beyond = folder.offsets.finished.of(SETTLED_BY, topic, 0)
             settled = sum(max(0, each.end - max(each.begin, first)) for each in beyond or ())
             found += max(0, bounds.max_offset - first) - settled
             await slices.breathe()

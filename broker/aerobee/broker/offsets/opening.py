@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import replace
 
 from aerobee.broker.journal.log import JOURNAL_QUEUE
@@ -105,6 +106,32 @@ def _journal_position(store: MessageStore, number: int) -> int:
     return int(unpack_entries(entry)[0][0])
 
 
+def cut_to_queues(
+    offsets: ConsumerOffsetTable,
+    end_of: Callable[[str, int], int | None],
+    *,
+    journal_end: int,
+    is_whole_log: bool,
+) -> list[tuple[str, str, int, int]]:
+    """Lower every offset that is after its queue's end, which `end_of` knows, or does not (None).
+    Returns what was lowered: group, topic, queue and end. `is_whole_log`: the log has its first
+    byte."""
+    is_known = offsets.mark is not None and offsets.mark.next_offset <= journal_end
+    may_be_unknown = is_known and not is_whole_log
+    ahead = [
+        (group, topic, queue_id, end)
+        for group in offsets.groups()
+        for topic, queues in offsets.of_group(group).items()
+        for queue_id, offset in queues.items()
+        if (end := end_of(topic, queue_id)) is not None
+        and offset > end
+        and (end or not may_be_unknown)
+    ]
+    for group, topic, queue_id, end in ahead:
+        offsets.commit(group, topic, queue_id, end)
+    return ahead
+
+
 def cut_offsets(
     disk: Disk,
     store: MessageStore,
@@ -118,17 +145,15 @@ def cut_offsets(
     Queues kept here but not served are left to the broker that serves them. If all messages of a
     queue are before the beginning of this log, its end may be unknown here; its offsets come from
     the journal in the log."""
-    is_known = offsets.mark is not None and offsets.mark.next_offset <= _journal_end(store)
-    may_be_unknown = is_known and store.min_offset > 0
-    ahead = [
-        (group, topic, queue_id, queue_max)
-        for group in offsets.groups()
-        for topic, queues in offsets.of_group(group).items()
-        if (config := topics.get(topic)) is None or not config.has_batch_queues
-        for queue_id, offset in queues.items()
-        if offset > (queue_max := store.queues.bounds(topic, queue_id).max_offset)
-        and (queue_max or not may_be_unknown)
-    ]
+
+    def end_of(topic: str, queue_id: int) -> int | None:
+        if (config := topics.get(topic)) is not None and config.has_batch_queues:
+            return None
+        return store.queues.bounds(topic, queue_id).max_offset
+
+    ahead = cut_to_queues(
+        offsets, end_of, journal_end=_journal_end(store), is_whole_log=store.min_offset == 0
+    )
     for group, topic, queue_id, queue_max in ahead:
         log_event(
             log,
@@ -139,7 +164,6 @@ def cut_offsets(
             queue_id=queue_id,
             offset=queue_max,
         )
-        offsets.commit(group, topic, queue_id, queue_max)
     is_mark_cut = cut_mark(offsets, _journal_end(store))
     if ahead or is_mark_cut:
         # Twice: the backup is used when the file cannot be read.

@@ -56,7 +56,9 @@ class TopicEnds:
         self._reads = reads
         self._clock = clock
         self._save = save
-        self._worker = Worker(self._step, self._tell, retry_s=RETRY_S, retries_when_woken=True)
+        self._worker = Worker(
+            self._end_topics, self._tell, retry_s=RETRY_S, retries_when_woken=True
+        )
         self._refused = ""
         """The topic whose end could not be written."""
         # For each topic: the log must be on disk up to here before the applied end is final.
@@ -76,7 +78,7 @@ class TopicEnds:
         """Until cancelled. Raises StoreFailed."""
         await self._worker.run()
 
-    async def _step(self) -> None:
+    async def _end_topics(self) -> None:
         """Raises AerobeeError: an end could not be written; the others were."""
         has_changed = False
         refusal: AerobeeError | None = None

@@ -47,12 +47,6 @@ class EntryWriter(Protocol):
     def newest(self) -> Written | None: ...
 
 
-def begin_offset(queue_begin: int, queue_end: int) -> int:
-    """Where a new group begins to consume a queue: at the first message if none was ever removed,
-    otherwise at the next one to arrive."""
-    return queue_begin if queue_begin == 0 else queue_end
-
-
 class PopTerm:
     """A `JournalTerm`; on the loop."""
 

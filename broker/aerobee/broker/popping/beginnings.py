@@ -14,8 +14,9 @@ from aerobee.broker.groups.ownership import Ownership
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.state import OffsetJournalState
-from aerobee.broker.pop.term import PopTerm, begin_offset
+from aerobee.broker.pop.term import PopTerm
 from aerobee.broker.popping.confirmed import until_confirmed
+from aerobee.rocketmq_api.rules.group_rules import begin_offset
 from aerobee.runtime.errors import Busy
 from aerobee.store.engine.tables.finished_ranges import Range
 

@@ -124,12 +124,12 @@ class Pops:
             TopicNotFound, QueueNotFound, NotReadableTopic: as `Egress.read`.
         """
         deadline_s = self._clock.monotonic_s() + wait_s
-        looked = await self._look(keys, poll, passing, deadline_s)
+        looked = await self._take_in_order(keys, poll, passing, deadline_s)
         if not looked.parts:
             with self._bells.waiting_at(keys, poll.topic) as waiter, waking(waiter, elsewhere):
                 while not looked.parts:
                     waiter.looks()
-                    looked = await self._look(keys, poll, passing, deadline_s)
+                    looked = await self._take_in_order(keys, poll, passing, deadline_s)
                     if looked.parts or looked.refusal is not None:
                         break
                     left_s = deadline_s - self._clock.monotonic_s()
@@ -141,14 +141,14 @@ class Pops:
             raise looked.refusal
         return await self._confirmed(looked.parts)
 
-    async def _look(
+    async def _take_in_order(
         self, keys: Sequence[GroupQueue], poll: Poll, passing: Filter | None, deadline_s: float
     ) -> _Looked:
         looked = _Looked(deadline_s)
         left = poll.count
         try:
             for key in keys:
-                part = await self._take(key, poll, left, passing, looked)
+                part = await self._take_from(key, poll, left, passing, looked)
                 if part is None:
                     continue
                 looked.parts.append(part)
@@ -163,7 +163,7 @@ class Pops:
             raise
         return looked
 
-    async def _take(
+    async def _take_from(
         self,
         key: GroupQueue,
         poll: Poll,

@@ -34,9 +34,8 @@ from aerobee.broker.retries.topics import make_retry_topic
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.log import log_event
-from aerobee.runtime.worker import Worker
+from aerobee.runtime.worker import Worker, warns
 from aerobee.store.engine.errors import EntryMismatch
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.queues.queue_set import QueueName
@@ -102,8 +101,8 @@ class Revivals(Duty):
         self._parts = parts
         self._term: TermKeeper[MasterTerm] = TermKeeper()
         self._worker = Worker(
-            self._round,
-            _tell_trouble,
+            self._revive_all_due,
+            warns(log, "messages that Apache's broker handed out wait"),
             retry_s=RETRY_S,
             retries_when_woken=True,
             # A new master needs a moment to learn the groups' offsets: one failure is harmless.
@@ -138,7 +137,7 @@ class Revivals(Duty):
         """Until cancelled. Raises StoreFailed."""
         await self._worker.run()
 
-    async def _round(self) -> float | None:
+    async def _revive_all_due(self) -> float | None:
         """Seconds until something is due; None: until the revive log grows. Raises AerobeeError:
         not possible now; NotMaster also if the stretch is over."""
         if (stretch := self._term.stretch) is None:
@@ -148,7 +147,7 @@ class Revivals(Duty):
             wait_s
             for topic in [each for each in self._parts.topics.names() if _is_revive(each)]
             for queue_id in range(self._queues_of(topic))
-            if (wait_s := await self._settle((topic, queue_id), stretch)) is not None
+            if (wait_s := await self._settle_queue((topic, queue_id), stretch)) is not None
         ]
         return min(waits, default=None)
 
@@ -156,8 +155,8 @@ class Revivals(Duty):
         config = self._parts.topics.get(topic)
         return 0 if config is None else config.read_queue_count
 
-    async def _settle(self, queue: QueueName, stretch: Stretch[MasterTerm]) -> float | None:
-        """Settle one queue, from its committed offset on. As `_round`."""
+    async def _settle_queue(self, queue: QueueName, stretch: Stretch[MasterTerm]) -> float | None:
+        """Settle one queue, from its committed offset on. As `_revive_all_due`."""
         key = GroupQueue(REVIVE_GROUP, *queue)
         low, end = self._parts.queues.bounds(*queue)
         known = self._parts.offsets.query(key)
@@ -166,7 +165,7 @@ class Revivals(Duty):
         open_: dict[PollKey, _Open] = {}
         newest_ms = 0
         while at < end:
-            found = await self._some(queue, at)
+            found = await self._read_part(queue, at)
             if found.next_offset <= at:
                 break
             for record in found.records:
@@ -191,7 +190,7 @@ class Revivals(Duty):
         visible_ms = min((each.visible_ms for each in open_.values()), default=None)
         return None if visible_ms is None else max(0.1, (visible_ms + LATE_MS - now_ms) / 1_000)
 
-    async def _some(self, queue: QueueName, at: int) -> ConfirmedRecords:
+    async def _read_part(self, queue: QueueName, at: int) -> ConfirmedRecords:
         for count in (_STEP_RECORDS, 1):
             try:
                 return await self._reader.read(*queue, at, max_bytes=_STEP_BYTES, max_records=count)
@@ -273,15 +272,6 @@ class Revivals(Duty):
 
 def _is_revive(topic: str) -> bool:
     return topic.startswith(REVIVE_TOPIC_PREFIX)
-
-
-def _tell_trouble(error: AerobeeError) -> None:
-    log_event(
-        log,
-        "messages that Apache's broker handed out wait",
-        level=logging.WARNING,
-        reason=error,
-    )
 
 
 def _tell(event: str, topic: str, offset: int, reason: str) -> None:

@@ -174,7 +174,7 @@ class MessageLookup:
         kept, more = await self._reads.run_in_turn(
             LOOKUPS,
             MANY_BYTES,
-            lambda: _take(
+            lambda: _that_fit(
                 (
                     record
                     for record in search.records()
@@ -250,7 +250,7 @@ def _matches(data: bytes, query: KeyQuery, begin_ms: int, end_ms: int) -> bool:
     return query.key in record.keys
 
 
-def _take(records: Iterable[bytes], count_max: int) -> tuple[list[bytes], bool]:
+def _that_fit(records: Iterable[bytes], count_max: int) -> tuple[list[bytes], bool]:
     """[any thread] The first ones that fit an answer, and whether there are others."""
     kept: list[bytes] = []
     total = 0

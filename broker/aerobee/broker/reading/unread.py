@@ -92,34 +92,34 @@ class Readers:
     def __init__(
         self, store: MessageStore, topics: TopicTable, offsets: ConsumerOffsetTable, groups: Members
     ) -> None:
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
-        self._groups = groups
+        self.store = store
+        self.topics = topics
+        self.offsets = offsets
+        self.groups = groups
 
     async def all(self, pause: Callable[[], Awaitable[None]]) -> dict[tuple[str, str], None]:
         """Each group, and each existing topic that it reads. Groups with live members come first,
         so that a limit cuts off abandoned groups. The loop runs in `pause`, after each group."""
         pairs = dict.fromkeys(self._subscribed())
         await pause()
-        for group in self._offsets.groups():
-            for topic in self._offsets.topics_of(group):
+        for group in self.offsets.groups():
+            for topic in self.offsets.topics_of(group):
                 pairs[group, topic] = None
             await pause()
-        return {pair: None for pair in pairs if pair[1] in self._topics}
+        return {pair: None for pair in pairs if pair[1] in self.topics}
 
     def of_topic(self, topic: str) -> dict[str, None]:
         """The groups that read one topic now."""
-        if topic not in self._topics:
+        if topic not in self.topics:
             return {}
-        groups = [each for each in self._offsets.groups() if self._has_committed(each, topic)]
+        groups = [each for each in self.offsets.groups() if self._has_committed(each, topic)]
         groups += [group for group, subscribed in self._subscribed() if subscribed == topic]
         return dict.fromkeys(groups)
 
     def begin(self, key: GroupQueue, place: PullPlace | None = None) -> int | None:
         """The offset from which a reader of the topic wants a queue; None: unknown. `place`: where
         a member reads it."""
-        committed = self._offsets.query(*key)
+        committed = self.offsets.query(*key)
         if committed is not None:
             return committed
         if place is not None:
@@ -129,19 +129,19 @@ class Readers:
         return None
 
     def bounds(self, key: GroupQueue) -> QueueBounds:
-        return self._store.queues.bounds(key.topic, key.queue_id)
+        return self.store.queues.bounds(key.topic, key.queue_id)
 
     def queues(self, topic: str) -> int:
         """How many queues a topic has, for sending or for reading."""
-        config = self._topics.get(topic)
+        config = self.topics.get(topic)
         return 0 if config is None else max(config.read_queue_count, config.write_queue_count)
 
     def _has_committed(self, group: str, topic: str) -> bool:
-        return self._offsets.has_committed(group, topic)
+        return self.offsets.has_committed(group, topic)
 
     def _subscribed(self) -> Iterator[tuple[str, str]]:
         """Live members that share the queues, and their topics."""
-        for member in self._groups.all_members():
+        for member in self.groups.all_members():
             if not member.broadcasting:
                 for subscription in member.subscriptions:
                     yield member.group, subscription.topic
@@ -171,12 +171,14 @@ class UnreadCounts:
         pairs = [pair for pair in await self._readers.all(slices.breathe) if wants(*pair)]
         return [await self._of_topic(*pair, places, slices) for pair in pairs]
 
-    def stored(self, topic: str) -> int:
+    async def stored(self, topic: str, slices: Slices) -> int:
         """All messages of a topic: what a group may want whose beginning is unknown."""
-        found = 0
-        for queue_id in range(self._readers.queues(topic)):
-            bounds = self._readers.bounds(GroupQueue("", topic, queue_id))
-            found += bounds.max_offset - bounds.min_offset
+        found, queues = 0, self._readers.queues(topic)
+        for begin in range(0, queues, QUEUES_PER_STEP):
+            for queue_id in range(begin, min(begin + QUEUES_PER_STEP, queues)):
+                bounds = self._readers.bounds(GroupQueue("", topic, queue_id))
+                found += bounds.max_offset - bounds.min_offset
+            await slices.breathe()
         return found
 
     async def _places(self, slices: Slices) -> dict[GroupQueue, PullPlace]:

@@ -78,7 +78,7 @@ def open_replica(
         if previous.state is not None:
             _check_owner(identity, previous.state)
         history = load_history(disk)
-        opened = _next_run(identity, previous, history, found, chance)
+        opened = next_run(identity, previous, history, found, chance)
         # The epoch named in the state is in the file at all times: a new one is written there
         # first, and epochs of lost bytes are removed from it last.
         has_new = not set(opened.history.entries) <= set(history.entries)
@@ -97,13 +97,14 @@ def open_replica(
     return opened
 
 
-def _next_run(
+def next_run(
     identity: ReplicaIdentity,
-    previous: _Previous,
+    previous: PreviousRun,
     history: EpochHistory,
     found: FoundLog,
     chance: random.Random,
 ) -> OpenedReplica:
+    """Who this replica is from here on, and which epochs its log has; pure."""
     kept = history.up_to(found.end)
     state = ReplicaState(
         broker_id=identity.broker_id,
@@ -253,7 +254,7 @@ def random_name(chance: random.Random) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Previous:
+class PreviousRun:
     """What the folder says about its previous run."""
 
     state: ReplicaState | None
@@ -261,7 +262,7 @@ class _Previous:
     """It is the newest version written, or none was ever written."""
 
 
-def _load_state(disk: Disk) -> _Previous:
+def _load_state(disk: Disk) -> PreviousRun:
     """Raises StoreUnusable."""
     loaded = read_with_backup(disk, STATE_PATH, ReplicaState.decode)
     # If the file itself is missing, a replacement was interrupted: nobody acted on its content.
@@ -274,7 +275,7 @@ def _load_state(disk: Disk) -> _Previous:
             source=loaded.source,
             why=loaded.problem,
         )
-    return _Previous(loaded.value, is_certain)
+    return PreviousRun(loaded.value, is_certain)
 
 
 def load_history(disk: Disk) -> EpochHistory:

@@ -139,11 +139,11 @@ class RoleManager:
             try:
                 while not self.reopening.done():
                     self._news.clear()
-                    await self._look()
+                    await self._act_then_wait()
             finally:
                 await self._stop_following()
 
-    async def _look(self) -> None:
+    async def _act_then_wait(self) -> None:
         if self._watch.is_hung and self._roles.term is None:
             # Its acknowledgements would never reach its disk, and a term could not begin.
             await self._stop_following()

@@ -64,13 +64,13 @@ class SlowLoop:
         """Until cancelled."""
         while True:
             await self._late.wait()
-            self._look()
+            self._judge_lateness()
             while self.is_slow:
                 await self._leave()
                 await asyncio.sleep(LOOK_S)
-                self._look()
+                self._judge_lateness()
 
-    def _look(self) -> None:
+    def _judge_lateness(self) -> None:
         share = self._loop_delay.late_share(LATE_S, WINDOW_S)
         is_slow = share >= (WELL_SHARE if self.is_slow else SLOW_SHARE)
         if is_slow == self.is_slow:

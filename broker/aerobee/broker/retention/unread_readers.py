@@ -18,15 +18,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from aerobee.broker.groups.members import Members
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.reading.unread import Readers
 from aerobee.domain.names import is_system_group, is_system_topic
 from aerobee.domain.topic_attributes import keep_unread_max_bytes
-from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.retention.unread_search import QueueReaders
-from aerobee.store.engine.tables.config_tables import TopicTable
-from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 
 _QUEUES_PER_TURN: Final = 200
 _NAMES_PER_TURN: Final = 5_000
@@ -35,18 +31,8 @@ _NAMES_PER_TURN: Final = 5_000
 class UnreadReaders:
     """On the loop."""
 
-    def __init__(
-        self,
-        topics: TopicTable,
-        offsets: ConsumerOffsetTable,
-        groups: Members,
-        store: MessageStore,
-    ) -> None:
-        self._topics = topics
-        self._offsets = offsets
-        self._groups = groups
-        self._store = store
-        self._known = Readers(store, topics, offsets, groups)
+    def __init__(self, known: Readers) -> None:
+        self._known = known
 
     async def collect(self) -> AsyncIterator[list[QueueReaders]]:
         """Every queue that some reader has not read to its end, a few at a time."""
@@ -79,7 +65,11 @@ class UnreadReaders:
     @property
     def revision(self) -> tuple[int, int, int]:
         """While it is unchanged, no reader needs more than before."""
-        return self._offsets.rewinds, self._groups.view_changes, self._topics.changes
+        return (
+            self._known.offsets.rewinds,
+            self._known.groups.view_changes,
+            self._known.topics.changes,
+        )
 
     def refresh(self, known: Iterable[QueueReaders]) -> list[QueueReaders]:
         """The same readers with their offsets at this moment."""
@@ -88,7 +78,7 @@ class UnreadReaders:
     def _refreshed(self, readers: QueueReaders) -> QueueReaders:
         offsets = {}
         for group, before in readers.offsets.items():
-            committed = self._offsets.query(group, readers.topic, readers.queue_id)
+            committed = self._known.offsets.query(group, readers.topic, readers.queue_id)
             offsets[group] = before if committed is None else committed
         return replace(readers, offsets=offsets)
 
@@ -105,7 +95,7 @@ class UnreadReaders:
     async def _queue_ids(self) -> dict[str, list[int]]:
         """topic -> its queues that ever had a message."""
         queue_ids: dict[str, list[int]] = {}
-        for number, queue in enumerate(list(self._store.queues), 1):
+        for number, queue in enumerate(list(self._known.store.queues), 1):
             if queue.end:
                 queue_ids.setdefault(queue.topic, []).append(queue.queue_id)
             if number % _NAMES_PER_TURN == 0:
@@ -113,7 +103,7 @@ class UnreadReaders:
         return queue_ids
 
     def _readers(self, topic: str, queue_id: int, groups: Iterable[str]) -> QueueReaders | None:
-        config = self._topics.get(topic)
+        config = self._known.topics.get(topic)
         if config is None:
             return None
         offsets: dict[str, int] = {}
@@ -125,12 +115,12 @@ class UnreadReaders:
             return None
         keep_bytes_max = keep_unread_max_bytes(config.attributes)
         if keep_bytes_max is None:
-            keep_bytes_max = self._store.retention.keep_bytes_max
+            keep_bytes_max = self._known.store.retention.keep_bytes_max
         return QueueReaders(topic, queue_id, offsets, keep_bytes_max)
 
     def _is_waited_for(self, topic: str) -> bool:
         """Whether any reader may want the topic's messages."""
-        return topic in self._topics and not is_system_topic(topic)
+        return topic in self._known.topics and not is_system_topic(topic)
 
     def _end(self, topic: str, queue_id: int) -> int:
-        return self._store.queues.bounds(topic, queue_id).max_offset
+        return self._known.store.queues.bounds(topic, queue_id).max_offset

@@ -76,8 +76,7 @@ class Retries(Feature):
         levels = DelayLevels(parts.config.store.delay_levels_ms)
         save_groups = partial(parts.files.save, SUBSCRIPTION_GROUPS_PATH)
         self.settings = RetrySettings(parts.groups, parts.known.admit, save_groups, levels)
-        self.hold = OpenCopiesHold(self._open_copies, parts.store.retention)
-        self.holds = (self.hold,)
+        self.holds = (OpenCopiesHold(self._open_copies, parts.store.retention),)
         self.send_backs = SendBacks(
             parts.offsets,
             parts.writes,

@@ -32,7 +32,7 @@ from aerobee.broker.timers.acts import Destination, Standing
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy, InvalidArgument, MessageNotFound, StoreFailed
 from aerobee.runtime.log import log_event
-from aerobee.runtime.worker import Worker
+from aerobee.runtime.worker import Worker, warns
 from aerobee.store.engine.tables.consumer_offset_table import Tried
 from aerobee.store.format.batch import BatchIllegal
 from aerobee.store.format.dead_letter_fields import Death, GroupNameTooLong, origin_of
@@ -167,8 +167,12 @@ class SendBacks:
         self._check = check
         self._prepare = prepare
         self._on_dead = on_dead
+        self._tell = warns(log, "copies of failed messages wait")
         self._worker = Worker(
-            self.complete, _tell, retry_s=RETRY_S, matters=lambda: self._term() is not None
+            self.complete,
+            self._tell,
+            retry_s=RETRY_S,
+            matters=lambda: self._term() is not None,
         )
 
     # ------------------------------------------------------------------------------ sending back
@@ -410,7 +414,7 @@ class SendBacks:
             raise
         except AerobeeError as error:
             # They are owed and the intents stand: retried until it succeeds.
-            _tell(error)
+            self._tell(error)
             self.wake()
         dead = [each for each in numbered if isinstance(each.entry.way, Death)]
         if dead:
@@ -507,10 +511,6 @@ class SendBacks:
 
 class _Later(AerobeeError):
     """The original cannot be read now."""
-
-
-def _tell(error: AerobeeError) -> None:
-    log_event(log, "copies of failed messages wait", level=logging.WARNING, reason=error)
 
 
 def _log_death(entry: SentBack, copy: Record) -> None:

@@ -169,15 +169,15 @@ class SearchWork:
             until = min(key_of(piece[-1]), self.high)
             at = rank(fed, until)
             rows, fed = in_order([piece[: rank(piece, until)], fed[:at]]), fed[at:]
-            count += self._take(rows, found, count)
+            count += self._keep_wanted(rows, found, count)
             if count >= self.limit or until == self.high:
                 break
         pieces.close()
         if count < self.limit:
-            self._take(fed, found, count)
+            self._keep_wanted(fed, found, count)
         self.result = np.concatenate(found)
 
-    def _take(self, rows: Rows, found: list[Rows], count: int) -> int:
+    def _keep_wanted(self, rows: Rows, found: list[Rows], count: int) -> int:
         wanted = rows[self.view.pending(rows) & self.accepts(rows)][: self.limit - count]
         found.append(wanted)
         if len(wanted) and count + len(wanted) == self.limit:

@@ -21,9 +21,9 @@ from aerobee.broker.transactions.ends import Ends, ReadHalf
 from aerobee.broker.transactions.pending import PendingHalves
 from aerobee.broker.transactions.questions import Question
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import AerobeeError, MessageIllegal, MessageNotFound
+from aerobee.runtime.errors import MessageIllegal, MessageNotFound
 from aerobee.runtime.log import log_event
-from aerobee.runtime.worker import Worker
+from aerobee.runtime.worker import Worker, warns
 from aerobee.store.format.delayed_records import HALF_TOPIC
 from aerobee.store.format.transaction_records import HalfMessage
 
@@ -97,7 +97,7 @@ class Checks:
         self._ask = ask
         self._worker = Worker(
             self._scan_in_time,
-            _tell_trouble,
+            warns(log, "transactions are not checked"),
             retry_s=self._rest_s,
             matters=lambda: self._is_on,
         )
@@ -206,7 +206,3 @@ class Checks:
             await asyncio.sleep(BURST_S)
         else:
             await asyncio.sleep(0)
-
-
-def _tell_trouble(error: AerobeeError) -> None:
-    log_event(log, "transactions are not checked", level=logging.WARNING, reason=error)

@@ -14,9 +14,8 @@ from typing import Final
 from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
 from aerobee.broker.sending.halves import HALF_QUEUE
 from aerobee.broker.transactions.pending import PendingHalves
-from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.log import log_event
-from aerobee.runtime.worker import Worker
+from aerobee.runtime.worker import Worker, warns
 from aerobee.store.engine.errors import EntryMismatch
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.queues.queue_set import QueueName
@@ -60,7 +59,9 @@ class TransactionFollower:
         self._reader = reader
         self._store = store
         self._on_followed = on_followed
-        self._worker = Worker(self._follow, _tell_trouble, retry_s=RETRY_S)
+        self._worker = Worker(
+            self._follow, warns(log, "transactions cannot be followed"), retry_s=RETRY_S
+        )
 
     @property
     def has_all(self) -> bool:
@@ -95,11 +96,11 @@ class TransactionFollower:
 
     async def _follow(self) -> None:
         """All that is confirmed. Raises AerobeeError."""
-        while await self._step():
+        while await self._feed_part():
             self._on_followed()
             await asyncio.sleep(0)  # let others run
 
-    async def _step(self) -> bool:
+    async def _feed_part(self) -> bool:
         """Feed a part of what is new; False if there is nothing. Raises AerobeeError."""
         self.look_at_begin()
         read_halves = await self._read_halves(self._pending, HALVES)
@@ -148,10 +149,6 @@ class TransactionFollower:
                 damage = str(error)
         _tell("a record of transactions is damaged", offset, damage)
         return ConfirmedRecords([], offset + 1, False)
-
-
-def _tell_trouble(error: AerobeeError) -> None:
-    log_event(log, "transactions cannot be followed", level=logging.WARNING, trouble=error)
 
 
 def _tell(event: str, offset: int, reason: str) -> None:

@@ -18,10 +18,11 @@ from aerobee.rocketmq_api.clients.backoff import policy_of
 from aerobee.rocketmq_api.clients.languages import Traits
 from aerobee.rocketmq_api.codes import OK, Refused
 from aerobee.rocketmq_api.receiving.filters import wish_of
-from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
+from aerobee.rocketmq_api.rules import refusals
 from aerobee.rocketmq_api.rules.group_rules import GroupRules
-from aerobee.rocketmq_api.sending.checks import SendLimits
+from aerobee.rocketmq_api.rules.message_checks import SendLimits
+from aerobee.rocketmq_api.rules.polling import PollLimits
 from aerobee.rocketmq_api.times import duration
 from aerobee.store.format.retry_delays import Exponential
 from apache.rocketmq.v2 import definition_pb2 as v2
@@ -91,7 +92,7 @@ def _wishes_of(
         topic = stored_topic(each.topic, caller_namespace)
         # A client that is refused here tells its application nothing but that it did not start. Its
         # polls are refused with the code.
-        with suppress(Refused):
+        with suppress(refusals.Refused):
             yield topic, wish_of(each.expression, expressions)
 
 

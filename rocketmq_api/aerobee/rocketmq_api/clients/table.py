@@ -19,7 +19,7 @@ from typing import Final
 from aerobee.domain.sql_filter.expression import SqlExpression
 from aerobee.domain.sql_filter.wish import Wish
 from aerobee.rocketmq_api.clients.settings import Registration
-from aerobee.rocketmq_api.receiving.renewal import Holder, RenewalRules, visible_ms
+from aerobee.rocketmq_api.rules.renewal import Holder, RenewalRules, visible_ms
 from aerobee.runtime.clock import Clock
 from apache.rocketmq.v2 import definition_pb2 as v2
 

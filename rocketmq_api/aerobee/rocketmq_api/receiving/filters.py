@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.domain.sql_filter.wish import Wish
 from aerobee.domain.tag_expression import parse_tags
-from aerobee.rocketmq_api.codes import Refused
+from aerobee.rocketmq_api.rules.refusals import Reason, Refused
 from aerobee.runtime.errors import FilterIllegal
 from apache.rocketmq.v2 import definition_pb2 as v2
 
@@ -15,11 +15,11 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 def wish_of(expression: v2.FilterExpression, expressions: CompiledExpressions) -> Wish:
     """What a filter wants: by default everything, including messages without a tag.
 
-    Raises Refused with ILLEGAL_FILTER_EXPRESSION for an unreadable filter.
+    Raises Refused with ILLEGAL_FILTER for an unreadable filter.
     """
     if expression.type not in (v2.FILTER_TYPE_UNSPECIFIED, v2.TAG, v2.SQL):
         raise Refused(
-            v2.ILLEGAL_FILTER_EXPRESSION,
+            Reason.ILLEGAL_FILTER,
             f"the filter has type {expression.type}; it must be TAG or SQL",
         )
     try:
@@ -27,7 +27,7 @@ def wish_of(expression: v2.FilterExpression, expressions: CompiledExpressions) -
             return expressions.of(expression.expression)
         return parse_tags(expression.expression)
     except FilterIllegal as error:
-        raise Refused(v2.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
+        raise Refused(Reason.ILLEGAL_FILTER, str(error)) from None
 
 
 async def prepared(

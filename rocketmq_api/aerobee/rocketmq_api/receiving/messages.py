@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from aerobee.rocketmq_api.sending.message_types import TYPE_NAMES, type_of
-from aerobee.rocketmq_api.sending.reserved import HIDDEN
+from aerobee.rocketmq_api.rules.message_ids import message_id_of
+from aerobee.rocketmq_api.rules.message_types import TYPE_NAMES, MessageType, type_of
+from aerobee.rocketmq_api.rules.reserved import HIDDEN
+from aerobee.rocketmq_api.sending.message_types import V2_TYPES
 from aerobee.rocketmq_api.times import duration, set_timestamp
 from aerobee.store.format.compression import BodyCorrupt, decompress, gzip, is_gzip
-from aerobee.store.format.dead_letter_fields import origin_of
 from aerobee.store.format.properties import PropertyName
 from aerobee.store.format.record import SYSFLAG_COMPRESSED, HostAddress, Record
 from apache.rocketmq.v2 import definition_pb2 as v2
@@ -96,11 +97,6 @@ class MessageWriter:
         return text
 
 
-def message_id_of(record: Record) -> str:
-    """The sender's id, or the broker's if the sender set none."""
-    return record.properties.get(_N.UNIQ_KEY) or origin_of(record).message_id
-
-
 def digest(body: bytes) -> str:
     """As all clients compute and format it."""
     return hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
@@ -129,7 +125,8 @@ def _body(record: Record, needs_plain: bool) -> tuple[bytes, v2.Encoding]:
 
 def _set_rare(system: v2.SystemProperties, properties: dict[str, str]) -> None:
     """The type, and other fields that only some messages have."""
-    system.message_type = type_of(properties)
+    message_type = type_of(properties)
+    system.message_type = V2_TYPES[message_type]
     if group := properties.get(_N.SHARDING_KEY):
         system.message_group = group
     if context := properties.get(_N.TRACE_CONTEXT):
@@ -137,7 +134,7 @@ def _set_rare(system: v2.SystemProperties, properties: dict[str, str]) -> None:
     if lite_topic := properties.get(_N.LITE_TOPIC):
         system.lite_topic = lite_topic
     deliver_ms = _number(properties, _N.TIMER_DELIVER_MS)
-    if deliver_ms is not None and system.message_type == v2.DELAY:
+    if deliver_ms is not None and message_type is MessageType.DELAY:
         set_timestamp(system.delivery_timestamp, deliver_ms)
     seconds = _number(properties, _N.CHECK_IMMUNITY_TIME_IN_SECONDS)
     if seconds is not None:

@@ -11,7 +11,8 @@ from typing import Final
 
 from aerobee.cluster_view.route import PERM_READ, PERM_WRITE, MessageQueue, TopicRoute
 from aerobee.rocketmq_api.routes.endpoints import endpoints_of
-from aerobee.rocketmq_api.sending.message_types import accepted_types
+from aerobee.rocketmq_api.rules.message_types import accepted_types
+from aerobee.rocketmq_api.sending.message_types import V2_TYPES
 from aerobee.runtime.errors import NoBrokerAvailable, NotReadableTopic
 from apache.rocketmq.v2 import definition_pb2 as v2
 
@@ -42,7 +43,7 @@ def message_queues(
     """
     if not route.perm & _BOTH:
         return []
-    accepted = accepted_types(route.attributes)
+    accepted = [V2_TYPES[each] for each in accepted_types(route.attributes)]
     return [
         v2.MessageQueue(
             topic=topic,

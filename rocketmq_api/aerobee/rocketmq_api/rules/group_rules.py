@@ -1,4 +1,5 @@
-"""What a consumer group's settings say: order, how often, and after which delays."""
+"""Where a consumer group begins, and what its settings say: order, how often, and after which
+delays."""
 
 from __future__ import annotations
 
@@ -12,6 +13,12 @@ from aerobee.store.format.retry_records import RETRIES_MAX
 
 APACHES: Final = Steps(DelayLevels.parse().delays_ms)
 """For a group that has no rule of its own."""
+
+
+def begin_offset(queue_begin: int, queue_end: int) -> int:
+    """Where a new group begins to consume a queue, unless its client decides: at the first message
+    if none was ever removed, otherwise at the next one to arrive."""
+    return queue_begin if queue_begin == 0 else queue_end
 
 
 @dataclass(frozen=True, slots=True)

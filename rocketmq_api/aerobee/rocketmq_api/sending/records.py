@@ -3,20 +3,21 @@
 The message is taken unchanged: its id, its encoded body, its times. Fields that senders may not
 decide are ignored: digest, queue, offsets, store time and host, receipt handle, attempt.
 
-`checks` says what a message may contain. Most messages are plain: a few checks of all their text at
-once show that no rule can be broken, which takes a third of the time. For any other message, each
-field is checked.
+`rules.message_checks` says what a message may contain. Most messages are plain: a few checks of all
+their text at once show that no rule can be broken, which takes a third of the time. For any other
+message, each field is checked.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from aerobee.rocketmq_api.codes import Refused
-from aerobee.rocketmq_api.sending.checks import SENDING, SendLimits, check_message
-from aerobee.rocketmq_api.sending.message_types import check_accepted, type_of
-from aerobee.rocketmq_api.sending.reserved import is_plain_name
-from aerobee.rocketmq_api.times import TIME_MS_END, milliseconds
+from aerobee.rocketmq_api.rules.message_checks import SENDING, TIME_MS_END, SendLimits
+from aerobee.rocketmq_api.rules.message_types import MessageType, check_accepted, type_of
+from aerobee.rocketmq_api.rules.refusals import Reason, Refused
+from aerobee.rocketmq_api.rules.reserved import is_plain_name
+from aerobee.rocketmq_api.sending.checks import check_message
+from aerobee.rocketmq_api.times import milliseconds
 from aerobee.runtime.errors import PropertiesTooLarge
 from aerobee.store.format.message_content import content_digest
 from aerobee.store.format.properties import PropertyIllegal, PropertyName, encode_properties
@@ -34,6 +35,8 @@ _N: Final = PropertyName
 _PLAIN_TYPES: Final = frozenset(
     (v2.MESSAGE_TYPE_UNSPECIFIED, v2.NORMAL, v2.FIFO, v2.DELAY, v2.PRIORITY)
 )
+_FIFO: Final = MessageType.FIFO
+_NORMAL: Final = MessageType.NORMAL
 # The separators around names and values, control characters, and the first byte of two-byte ones.
 _DOUBTFUL: Final = bytes((*range(0x20), 0x7F, 0xC2))
 
@@ -44,7 +47,7 @@ class Taken(NamedTuple):
     record: bytes
     """With placeholders for what the broker stamps."""
     message_id: str
-    message_type: v2.MessageType
+    message_type: MessageType
     message_group: str = ""
     """Empty: it belongs to no group."""
     priority: int = -1
@@ -59,7 +62,7 @@ class Circumstances(NamedTuple):
 
     topic: str
     """As in the store."""
-    accepted: tuple[v2.MessageType, ...]
+    accepted: tuple[MessageType, ...]
     """What the topic accepts."""
     peer: HostAddress
     now_ms: int
@@ -85,7 +88,7 @@ def carefully_taken(message: v2.Message, at: Circumstances) -> Taken:
     check_message(message, at.limits, at.now_ms)
     properties = stored_properties(message, at)
     is_half = message.system_properties.message_type == v2.TRANSACTION
-    message_type = v2.TRANSACTION if is_half else type_of(properties)
+    message_type = MessageType.TRANSACTION if is_half else type_of(properties)
     check_accepted(message_type, at.accepted, at.topic)
     system = message.system_properties
     has_time = system.HasField("delivery_timestamp")
@@ -124,7 +127,7 @@ def _plainly_taken(message: v2.Message, at: Circumstances) -> Taken | None:
         or not group.isascii()
     ):
         return None
-    message_type = v2.FIFO if group else v2.NORMAL
+    message_type = _FIFO if group else _NORMAL
     born_ms = born_ms or at.now_ms
     encoded = _plain_properties(message, message_id, group, born_ms, at)
     if encoded is None or message_type not in at.accepted:
@@ -221,7 +224,7 @@ def _encoded(properties: dict[str, str]) -> bytes:
     try:
         encoded = encode_properties(properties)
     except PropertyIllegal as error:
-        raise Refused(v2.ILLEGAL_MESSAGE_PROPERTY_KEY, str(error)) from None
+        raise Refused(Reason.ILLEGAL_PROPERTY, str(error)) from None
     if len(encoded) > PROPERTIES_BYTES_MAX:
         raise PropertiesTooLarge(
             f"the message's properties have {len(encoded)} bytes in all, at most "

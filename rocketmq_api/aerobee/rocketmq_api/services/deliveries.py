@@ -9,10 +9,13 @@ import asyncio
 from collections.abc import Sequence
 
 from aerobee.cluster_view.route import TopicRoute
-from aerobee.rocketmq_api.codes import OK, Refused, common_status, status_of
-from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
-from aerobee.rocketmq_api.receiving.polling import PollLimits, changed_invisible_ms
+from aerobee.rocketmq_api.codes import OK, common_status, status_of
+from aerobee.rocketmq_api.ports import OwnPops
+from aerobee.rocketmq_api.receiving.polling import changed_invisible_ms
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
+from aerobee.rocketmq_api.rules.handles import ReceiptHandle
+from aerobee.rocketmq_api.rules.polling import PollLimits
+from aerobee.rocketmq_api.rules.refusals import Reason, Refused
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.masters import Masters
 from aerobee.rocketmq_api.services.methods import (
@@ -20,7 +23,6 @@ from aerobee.rocketmq_api.services.methods import (
     CHANGE_INVISIBLE_DURATION,
     FORWARD_TO_DEAD_LETTERS,
 )
-from aerobee.rocketmq_api.services.ports import OwnPops
 from aerobee.runtime.errors import AerobeeError, StaleHandle
 from aerobee.store.format.dead_letter_fields import GroupNameTooLong, retry_topic
 from aerobee.store.format.pop_records import pop_retry_topics
@@ -45,7 +47,7 @@ class Deliveries:
         group = stored_group(request.group, caller.namespace)
         topic = stored_topic(request.topic, caller.namespace)
         if not request.entries:
-            raise Refused(v2.BAD_REQUEST, "the request names no message to acknowledge")
+            raise Refused(Reason.MALFORMED, "the request names no message to acknowledge")
         retries = _retry_topics(topic, group)
         statuses: dict[int, v2.Status] = {}
         by_broker: dict[str, list[tuple[int, ReceiptHandle]]] = {}
@@ -194,7 +196,7 @@ class Deliveries:
 
 
 def _used(text: str, topic: str, group: str) -> ReceiptHandle:
-    """Raises Refused with INVALID_RECEIPT_HANDLE."""
+    """Raises Refused with ILLEGAL_HANDLE."""
     handle = ReceiptHandle.decode(text)
     handle.check_used_by(topic, group, retry_topics=_retry_topics(topic, group))
     return handle

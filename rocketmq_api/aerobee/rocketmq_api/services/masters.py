@@ -19,9 +19,11 @@ from typing import Any, Generic, TypeVar
 
 from aerobee.cluster_view.methods import Method
 from aerobee.cluster_view.route import TopicRoute
-from aerobee.rocketmq_api.codes import error_of, topic_not_found
+from aerobee.rocketmq_api.codes import error_of
+from aerobee.rocketmq_api.ports import OwnBroker, RouteSource
+from aerobee.rocketmq_api.rules.refusals import topic_not_found
 from aerobee.rocketmq_api.services.caller import Caller
-from aerobee.rocketmq_api.services.ports import OwnBroker, Q, R, RouteSource, StreamingPeers
+from aerobee.rocketmq_api.services.peers import Q, R, StreamingPeers
 from aerobee.runtime.errors import NotMaster, TopicNotFound, Unreachable
 
 O_co = TypeVar("O_co", bound=OwnBroker, covariant=True)

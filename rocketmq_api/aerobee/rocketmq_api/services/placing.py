@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aerobee.cluster_view.route import PERM_WRITE, TopicRoute
-from aerobee.rocketmq_api.sending.queue_choice import queue_of_group, queue_of_priority
+from aerobee.rocketmq_api.rules.queue_choice import queue_of_group, queue_of_priority
 from aerobee.runtime.errors import NoBrokerAvailable, NotWritableTopic
 from apache.rocketmq.v2 import definition_pb2 as v2
 

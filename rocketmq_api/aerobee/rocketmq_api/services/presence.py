@@ -14,11 +14,11 @@ from typing import Any, Final
 from aerobee.cluster_view.methods import Method
 from aerobee.rocketmq_api.clients.producers import ProducerTable
 from aerobee.rocketmq_api.clients.table import Client, ClientTable
+from aerobee.rocketmq_api.ports import OwnBroker
 from aerobee.rocketmq_api.resources import stored_group
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.masters import Masters
 from aerobee.rocketmq_api.services.methods import HEARTBEAT, NOTIFY_CLIENT_TERMINATION
-from aerobee.rocketmq_api.services.ports import OwnBroker
 from aerobee.runtime.errors import AerobeeError
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2

@@ -15,10 +15,12 @@ from aerobee.cluster_view.route import TopicRoute
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
 from aerobee.rocketmq_api.codes import OK, Refused
+from aerobee.rocketmq_api.ports import OwnReads
 from aerobee.rocketmq_api.receiving.filters import prepared, wish_of
 from aerobee.rocketmq_api.receiving.messages import MessageWriter
-from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
+from aerobee.rocketmq_api.rules.message_checks import TIME_MS_END
+from aerobee.rocketmq_api.rules.polling import PollLimits
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.masters import Masters
 from aerobee.rocketmq_api.services.methods import (
@@ -27,9 +29,9 @@ from aerobee.rocketmq_api.services.methods import (
     QUERY_OFFSET,
     UPDATE_OFFSET,
 )
-from aerobee.rocketmq_api.services.ports import OwnReads, Q, R
+from aerobee.rocketmq_api.services.peers import Q, R
 from aerobee.rocketmq_api.services.presence import Presence
-from aerobee.rocketmq_api.times import TIME_MS_END, milliseconds
+from aerobee.rocketmq_api.times import milliseconds
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 

@@ -15,14 +15,15 @@ from contextlib import suppress
 from typing import Final
 
 from aerobee.rocketmq_api.clients.producers import ProducerTable
-from aerobee.rocketmq_api.codes import Refused
+from aerobee.rocketmq_api.ports import RouteSource
 from aerobee.rocketmq_api.receiving.messages import MessageWriter, digest
 from aerobee.rocketmq_api.request_limits import KEPT_NAMES_MAX
 from aerobee.rocketmq_api.resources import stored_topic
-from aerobee.rocketmq_api.sending.message_types import accepted_types
+from aerobee.rocketmq_api.rules.message_types import MessageType, accepted_types
+from aerobee.rocketmq_api.rules.refusals import Refused
 from aerobee.rocketmq_api.services.caller import Caller, passed_on_by
 from aerobee.rocketmq_api.services.methods import TELEMETRY
-from aerobee.rocketmq_api.services.ports import PeerStream, RouteSource, StreamingPeers
+from aerobee.rocketmq_api.services.peers import PeerStream, StreamingPeers
 from aerobee.runtime.errors import AerobeeError
 from aerobee.store.format.compression import BodyCorrupt, decompress
 from aerobee.store.format.record import SYSFLAG_COMPRESSED
@@ -155,7 +156,7 @@ class QuestionStreams:
                 route = await self._routes.route(topic)
             except AerobeeError:
                 continue
-            if v2.TRANSACTION in accepted_types(route.attributes):
+            if MessageType.TRANSACTION in accepted_types(route.attributes):
                 for name, master in route.masters.items():
                     topics = found.setdefault(master.address, set())
                     if name != here and len(topics) < KEPT_NAMES_MAX:

@@ -38,7 +38,8 @@ from aerobee.cluster_view.ring_wishes import (
 )
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.domain.names import RETRY_PREFIX
-from aerobee.rocketmq_api.services.ports import PeerStream, RouteSource, StreamingPeers
+from aerobee.rocketmq_api.ports import RouteSource
+from aerobee.rocketmq_api.services.peers import PeerStream, StreamingPeers
 from aerobee.runtime.errors import AerobeeError, NoBrokerAvailable, Unreachable
 
 LINGER_S: Final = 5.0

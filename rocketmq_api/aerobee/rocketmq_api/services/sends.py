@@ -18,20 +18,21 @@ from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
 from aerobee.rocketmq_api.codes import (
     OK,
-    Refused,
     common_status,
     error_of,
     status_of,
 )
+from aerobee.rocketmq_api.ports import OwnQueues, QueueRecords, Sent, Unsafe
 from aerobee.rocketmq_api.resources import stored_topic
-from aerobee.rocketmq_api.sending.checks import SendLimits, check_message, check_request
-from aerobee.rocketmq_api.sending.message_types import accepted_types
+from aerobee.rocketmq_api.rules.message_checks import SendLimits
+from aerobee.rocketmq_api.rules.message_types import MessageType, accepted_types
+from aerobee.rocketmq_api.rules.refusals import Reason, Refused
+from aerobee.rocketmq_api.sending.checks import check_message, check_request
 from aerobee.rocketmq_api.sending.records import Circumstances, Taken, take_message
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.masters import Masters
 from aerobee.rocketmq_api.services.methods import SEND_MESSAGE
 from aerobee.rocketmq_api.services.placing import Place, places
-from aerobee.rocketmq_api.services.ports import OwnQueues, QueueRecords, Sent, Unsafe
 from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.rpc.call_border import Reply
 from aerobee.runtime.clock import Clock
@@ -52,6 +53,7 @@ _ELECTION_MS_MAX: Final = 2_000
 pause."""
 _AGAIN_S: Final = 0.1
 _NOTHING: Final = service_pb2.SendResultEntry()
+_TRANSACTION: Final = MessageType.TRANSACTION
 
 _BATCH_BYTES_MAX: Final = 1 << 20
 """Larger batches gain nothing, and the log has a limit."""
@@ -269,8 +271,8 @@ def _are_half(messages: Sequence[v2.Message]) -> bool:
 def _readable(error: Refused, caller: Caller) -> Refused:
     """With a code that the client knows."""
     traits = traits_of(language_of(caller.language), caller.version)
-    if error.code == v2.MESSAGE_BODY_EMPTY and traits.lacks_body_empty:
-        return Refused(v2.BAD_REQUEST, str(error))
+    if error.reason is Reason.BODY_EMPTY and traits.lacks_body_empty:
+        return Refused(Reason.MALFORMED, str(error))
     return error
 
 
@@ -292,7 +294,7 @@ class _Storing:
         number, size = self._open.get(queue_id, (-1, 0))
         size += len(taken.record)
         has_time = taken.deliver_ms is not None
-        is_half = taken.message_type == v2.TRANSACTION
+        is_half = taken.message_type is _TRANSACTION
         is_alone = has_time or is_half
         if number < 0 or is_alone or size > _BATCH_BYTES_MAX:
             number, size = len(self.parts), len(taken.record)

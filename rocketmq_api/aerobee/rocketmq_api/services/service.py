@@ -15,22 +15,22 @@ from aerobee.cluster_view.succession import Succession
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.codes import OK, Refused
-from aerobee.rocketmq_api.receiving.polling import PollLimits
-from aerobee.rocketmq_api.resources import stored_group, stored_topic
-from aerobee.rocketmq_api.routes.message_queues import assignments, message_queues
-from aerobee.rocketmq_api.sending.checks import SENDING, SendLimits
-from aerobee.rocketmq_api.services.caller import Caller
-from aerobee.rocketmq_api.services.deliveries import Deliveries
-from aerobee.rocketmq_api.services.masters import Masters
-from aerobee.rocketmq_api.services.ports import (
+from aerobee.rocketmq_api.ports import (
     Groups,
     OwnPops,
     OwnQueues,
     OwnReads,
     OwnTransactions,
     RouteSource,
-    StreamingPeers,
 )
+from aerobee.rocketmq_api.resources import stored_group, stored_topic
+from aerobee.rocketmq_api.routes.message_queues import assignments, message_queues
+from aerobee.rocketmq_api.rules.message_checks import SENDING, SendLimits
+from aerobee.rocketmq_api.rules.polling import PollLimits
+from aerobee.rocketmq_api.services.caller import Caller
+from aerobee.rocketmq_api.services.deliveries import Deliveries
+from aerobee.rocketmq_api.services.masters import Masters
+from aerobee.rocketmq_api.services.peers import StreamingPeers
 from aerobee.rocketmq_api.services.presence import Presence
 from aerobee.rocketmq_api.services.pulls import Pulled, Pulls
 from aerobee.rocketmq_api.services.questions import Questions, QuestionStreams

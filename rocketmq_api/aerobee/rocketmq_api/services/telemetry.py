@@ -21,13 +21,13 @@ from aerobee.rocketmq_api.clients.settings import (
     settings_command,
 )
 from aerobee.rocketmq_api.clients.table import ClientTable
+from aerobee.rocketmq_api.ports import Groups
 from aerobee.rocketmq_api.receiving.filters import prepared
-from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_topic
 from aerobee.rocketmq_api.rules.group_rules import GroupRules
-from aerobee.rocketmq_api.sending.checks import SendLimits
+from aerobee.rocketmq_api.rules.message_checks import SendLimits
+from aerobee.rocketmq_api.rules.polling import PollLimits
 from aerobee.rocketmq_api.services.caller import Caller
-from aerobee.rocketmq_api.services.ports import Groups
 from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.rpc.core.status import RpcError, Status
 from aerobee.rpc.served_method import send_head

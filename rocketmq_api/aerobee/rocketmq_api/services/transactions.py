@@ -12,11 +12,11 @@ from typing import Final
 
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.codes import Refused
+from aerobee.rocketmq_api.ports import OwnTransactions
 from aerobee.rocketmq_api.resources import stored_topic
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.masters import Masters
 from aerobee.rocketmq_api.services.methods import END_TRANSACTION
-from aerobee.rocketmq_api.services.ports import OwnTransactions
 from aerobee.runtime.errors import AerobeeError, MessageNotFound, NotMaster, TopicNotFound
 from aerobee.store.format.transaction_records import Outcome
 from apache.rocketmq.v2 import definition_pb2 as v2

@@ -45,6 +45,7 @@ class Connection(Ending[S]):
     __slots__ = (
         "_answered_before",
         "_begun_before",
+        "_heard",
         "_receive_window",
         "_resets",
         "_turn_began_s",
@@ -71,10 +72,13 @@ class Connection(Ending[S]):
         now: Callable[[], float],
         memory: MemoryAccount,
         observer: LimitObserver,
+        heard: Callable[[], None] | None = None,
     ) -> None:
-        """`now`: monotonic seconds. `memory`: shared by all connections of the process."""
+        """`now`: monotonic seconds. `memory`: shared by all connections of the process. `heard` is
+        called whenever something arrives."""
         super().__init__(loop, limits, memory, observer)
         self.now = now
+        self._heard = heard
         self.stream_window_bytes = limits.stream_window_bytes
         self.peer_window_bytes = frames.WINDOW_DEFAULT
         """The peer's SETTINGS_INITIAL_WINDOW_SIZE."""
@@ -230,6 +234,8 @@ class Connection(Ending[S]):
         if self.is_closing:
             return
         self.has_heard = True
+        if self._heard is not None:
+            self._heard()
         self.received_s = now_s = self.now()
         # One turn of the loop may read several times.
         if now_s - self._worked_until_s > _BETWEEN_READS_S:

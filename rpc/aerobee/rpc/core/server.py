@@ -66,18 +66,20 @@ class Server:
         memory_bytes_max: int = 512 << 20,
         interceptor: Interceptor | None = None,
         on_disconnected: Callable[[str], None] | None = None,
+        heard: Callable[[], None] | None = None,
     ) -> None:
         """`now`: monotonic seconds. `random` spreads the ages of connections. `on_bug` gets every
         exception of a handler that is not an RpcError. `connections_max` includes TLS handshakes in
         progress. `memory_bytes_max`: for everything waiting to be sent or read on all connections;
         beyond this, the connection that holds the most is ended. `on_disconnected` gets the peer of
-        each connection that ends."""
+        each connection that ends. `heard` is called whenever something arrives."""
         self.loop = asyncio.get_running_loop()
         self.now = now
         self.limits = limits or ConnectionLimits()
         self.observer = observer
         self.on_bug = on_bug
         self.interceptor = interceptor
+        self.heard = heard
         self.deadlines = Deadlines(self.loop)
         self.strings = SharedStrings()
         self.tasks: set[asyncio.Task[None] | None] = set()

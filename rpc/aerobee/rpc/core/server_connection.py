@@ -46,7 +46,12 @@ class ServerConnection(Connection[ServerCall]):
 
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, listener: str = "") -> None:
         super().__init__(
-            loop, server.limits, now=server.now, memory=server.memory, observer=server.observer
+            loop,
+            server.limits,
+            now=server.now,
+            memory=server.memory,
+            observer=server.observer,
+            heard=server.heard,
         )
         self.server = server
         self.listener = listener

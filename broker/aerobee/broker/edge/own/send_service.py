@@ -82,6 +82,7 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
 
     async def _stream_from_page_cache(self, context: Context) -> None:
         accept = self._ingest.accept
+        write_at_once = writer_at_once(context)
         meter = CURRENT_METER.get()
         while (frame := await context.read()) is not grpc.aio.EOF:
             refusal = None if meter is None else await _admitted(meter, frame, context)
@@ -95,7 +96,9 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
                 receipts = await self._accept_in_turns(batches)
             # Its records are stored: the frame need not stay in memory while the answer leaves.
             del frame, batches
-            await context.write(ack_frame(receipts, self._promise))
+            acks = ack_frame(receipts, self._promise)
+            if not write_at_once(acks):
+                await context.write(acks)
             self._on_acknowledged(True, self._clock.monotonic_s() - began_s)
             while self._durability.is_behind():
                 await self._durability.wait_progress()

@@ -32,7 +32,7 @@ from aerobee.cluster_view.nameservers import Nameservers
 from aerobee.cluster_view.routes import Routes
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.table import ClientTable
-from aerobee.rocketmq_api.services.ports import RouteSource
+from aerobee.rocketmq_api.ports import RouteSource
 from aerobee.rocketmq_api.services.service import MessagingService
 from aerobee.runtime.clock import Clock
 from aerobee.store.engine.tables.config_tables import SubscriptionGroupTable, TopicTable

@@ -16,9 +16,9 @@ from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
 from aerobee.broker.sending.guard import Guard
 from aerobee.domain.names import is_retry_topic
 from aerobee.domain.topic_attributes import MESSAGE_TYPE
-from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
-from aerobee.rocketmq_api.receiving.messages import message_id_of
-from aerobee.rocketmq_api.services.ports import PollRequest, Received, Rung
+from aerobee.rocketmq_api.ports import PollRequest, Received, Rung
+from aerobee.rocketmq_api.rules.handles import ReceiptHandle
+from aerobee.rocketmq_api.rules.message_ids import message_id_of
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     AerobeeError,

@@ -12,7 +12,7 @@ from aerobee.broker.edge.own.convert import host_of_peer
 from aerobee.broker.sending.durability import Durability, Late
 from aerobee.broker.sending.ingest import Ingest, Receipt
 from aerobee.broker.sending.message_encoder import PlainBatch
-from aerobee.rocketmq_api.services.ports import QueueRecords, Sent, Unsafe
+from aerobee.rocketmq_api.ports import QueueRecords, Sent, Unsafe
 from aerobee.runtime.clock import Clock
 from aerobee.store.format.record_layout import HostAddress
 

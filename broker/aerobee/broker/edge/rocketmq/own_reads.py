@@ -15,7 +15,7 @@ from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.reading.single_reads import SingleReads
 from aerobee.broker.sending.guard import Guard
 from aerobee.domain.sql_filter.wish import Wish
-from aerobee.rocketmq_api.services.ports import Read
+from aerobee.rocketmq_api.ports import Read
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import DeadlineExceeded
 from aerobee.store.engine.queue_reads import QueueRead

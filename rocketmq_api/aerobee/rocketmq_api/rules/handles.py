@@ -15,8 +15,7 @@ from typing import Final, NamedTuple, Self
 
 from isal.isal_zlib import crc32
 
-from aerobee.rocketmq_api.codes import Refused
-from apache.rocketmq.v2 import definition_pb2 as v2
+from aerobee.rocketmq_api.rules.refusals import Reason, Refused
 
 HANDLE_CHARACTERS_MAX: Final = 1_024
 """Longer texts are refused unread."""
@@ -53,7 +52,7 @@ class ReceiptHandle(NamedTuple):
     def decode(cls, text: str) -> Self:
         """The delivery named by a text from a client.
 
-        Raises Refused with INVALID_RECEIPT_HANDLE for anything else; the error text does not repeat
+        Raises Refused with ILLEGAL_HANDLE for anything else; the error text does not repeat
         the handle, which could contain anything.
         """
         if not text:
@@ -76,7 +75,7 @@ class ReceiptHandle(NamedTuple):
         return handle
 
     def check_used_by(self, topic: str, group: str, *, retry_topics: tuple[str, ...] = ()) -> None:
-        """Raises Refused with INVALID_RECEIPT_HANDLE if a request names another topic or group.
+        """Raises Refused with ILLEGAL_HANDLE if a request names another topic or group.
 
         `retry_topics` are the topics from which the group's messages of `topic` are redelivered.
         """
@@ -84,7 +83,7 @@ class ReceiptHandle(NamedTuple):
             raise _invalid("it belongs to another topic or group")
 
     def check_current(self, now_ms: int) -> None:
-        """Raises Refused with INVALID_RECEIPT_HANDLE if its invisible time is over.
+        """Raises Refused with ILLEGAL_HANDLE if its invisible time is over.
 
         Lets a forwarding node refuse without asking the owner; for valid times the owner decides.
         """
@@ -98,7 +97,7 @@ def _checksum(text: str) -> str:
 
 def _invalid(reason: str) -> Refused:
     return Refused(
-        v2.INVALID_RECEIPT_HANDLE,
+        Reason.ILLEGAL_HANDLE,
         f"the receipt handle names no message that can be acknowledged or changed now: {reason}; "
         "the message comes again with a new handle unless it is finished",
     )

@@ -1,5 +1,5 @@
-"""What the service needs from the node it runs on. A nameserver has only routes; a broker also has
-its own queues and groups."""
+"""What a service for RocketMQ's clients needs from the node it runs on, in any protocol. A
+nameserver has only routes; a broker also has its own queues and groups."""
 
 from __future__ import annotations
 
@@ -8,24 +8,16 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
-from google.protobuf.message import Message
-
-from aerobee.cluster_view.methods import Method
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.domain.sql_filter.wish import Wish
-from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
 from aerobee.rocketmq_api.rules.group_rules import GroupRules
+from aerobee.rocketmq_api.rules.handles import ReceiptHandle
 from aerobee.runtime.errors import AerobeeError
 from aerobee.store.format.record import Record
 from aerobee.store.format.record_layout import HostAddress
 from aerobee.store.format.transaction_records import Outcome
-
-Q = TypeVar("Q", bound=Message)
-R = TypeVar("R", bound=Message)
-Q_contra = TypeVar("Q_contra", bound=Message, contravariant=True)
-R_co = TypeVar("R_co", bound=Message, covariant=True)
 
 
 class Unsafe(Enum):
@@ -250,16 +242,6 @@ class OwnPops(OwnBroker, Protocol):
         ...
 
 
-class AnswerStream(Protocol[R_co]):
-    """Answers of another node."""
-
-    async def read(self) -> R_co | None:
-        """None: it has ended. Raises Unreachable, DeadlineExceeded, AerobeeError."""
-        ...
-
-    def cancel(self) -> None: ...
-
-
 class Groups(Protocol):
     """The consumer groups that brokers know."""
 
@@ -267,55 +249,3 @@ class Groups(Protocol):
         """For an unknown group, those of a new one. Raises NoBrokerAvailable if only brokers know
         them and none answers."""
         ...
-
-
-class Peers(Protocol):
-    """Other nodes; `Channels` is one."""
-
-    async def call(
-        self,
-        address: str,
-        method: Method[Q, R],
-        request: Q,
-        *,
-        timeout_ms: int = 3_000,
-        metadata: tuple[tuple[str, str], ...] = (),
-    ) -> R:
-        """Raises Unreachable, DeadlineExceeded, AerobeeError."""
-        ...
-
-
-class PeerStream(Protocol[Q_contra, R_co]):
-    """A stream to another node, and from it."""
-
-    async def write(self, request: Q_contra) -> None:
-        """Raises Unreachable, AerobeeError."""
-        ...
-
-    async def read(self) -> R_co | None:
-        """None: it has ended. Raises Unreachable, AerobeeError."""
-        ...
-
-    def cancel(self) -> None: ...
-
-
-class StreamingPeers(Peers, Protocol):
-    """Other nodes, including calls with many answers or requests."""
-
-    def open_stream(
-        self,
-        address: str,
-        method: Method[Q, R],
-        *,
-        metadata: tuple[tuple[str, str], ...] = (),
-    ) -> PeerStream[Q, R]: ...
-
-    def open_server_stream(
-        self,
-        address: str,
-        method: Method[Q, R],
-        request: Q,
-        *,
-        timeout_ms: int | None = None,
-        metadata: tuple[tuple[str, str], ...] = (),
-    ) -> AnswerStream[R]: ...

@@ -8,11 +8,11 @@ store moves between the two: Java's hash of the text, then Guava's jump hash.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
-from aerobee.cluster_view.route import MessageQueue
 from aerobee.store.format.java_hash import java_string_hash
 
+_Queue = TypeVar("_Queue")
 _MASK_64: Final = (1 << 64) - 1
 
 
@@ -33,7 +33,7 @@ def jump_hash(value: int, buckets: int) -> int:
         bucket = following
 
 
-def queue_of_group(message_group: str, queues: Sequence[MessageQueue]) -> MessageQueue:
+def queue_of_group(message_group: str, queues: Sequence[_Queue]) -> _Queue:
     """The one queue for a message group.
 
     `queues` are all of the topic's, in order, whether their brokers are alive or not: with only
