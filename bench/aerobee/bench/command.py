@@ -13,6 +13,7 @@ import uvloop
 from rich.console import Console
 
 from aerobee.bench import (
+    brokers,
     cold_read,
     commits,
     delay,
@@ -48,6 +49,7 @@ RUNS: dict[str, Run] = {
     "commits": commits.run_commits,
     "delay": delay.run_delay,
     "idle-polls": idle_polls.run_idle_polls,
+    "brokers": brokers.run_brokers,
     "growth": growth.run_growth,
     "audit": store_speed.run_audit_stores,
     "audit-messages": messages_speed.run_audit_messages,

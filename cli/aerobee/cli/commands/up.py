@@ -51,18 +51,16 @@ def _metrics_port(_: click.Context, __: click.Parameter, text: str | None) -> in
     return int(text)
 
 
-class BrokerCount(click.IntRange):
+class BrokerCount(click.ParamType):
     """A number of broker groups, or `auto`: None."""
 
-    name = "number or auto"
-
-    def __init__(self) -> None:
-        super().__init__(1, planning.BROKERS_MAX)
+    name = f"1 to {planning.BROKERS_MAX}, or auto"
+    _numbers = click.IntRange(1, planning.BROKERS_MAX)
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | None:
-        return None if value == "auto" else super().convert(value, param, ctx)
+        return None if value == "auto" else self._numbers.convert(value, param, ctx)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         return "NUMBER|auto"
