@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -51,19 +50,22 @@ def _metrics_port(_: click.Context, __: click.Parameter, text: str | None) -> in
     return int(text)
 
 
-class BrokerCount(click.ParamType):
-    """A number of broker groups, or `auto`: None."""
+def _brokers(context: click.Context, parameter: click.Parameter, text: str) -> int:
+    """The number of broker groups; `--replicas` is known already."""
+    if text == "auto":
+        return _brokers_of_cores(len(os.sched_getaffinity(0)), context.params["replicas"])
+    return click.IntRange(1, planning.BROKERS_MAX).convert(text, parameter, context)
 
-    name = f"1 to {planning.BROKERS_MAX}, or auto"
-    _numbers = click.IntRange(1, planning.BROKERS_MAX)
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | None:
-        return None if value == "auto" else self._numbers.convert(value, param, ctx)
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return "NUMBER|auto"
+def _brokers_of_cores(cores: int, replicas: int) -> int:
+    """How many broker groups the cores are good for; tells why."""
+    brokers = planning.brokers_of_cores(cores, replicas)
+    of_replicas = f" of {replicas} replicas each" if replicas > 1 else ""
+    remark(
+        f"{counted(brokers, 'broker group')}{of_replicas}: a broker uses one core, this process "
+        f"may use {cores}, and one is for the nameserver, etcd and clients"
+    )
+    return brokers
 
 
 @click.command()
@@ -75,14 +77,16 @@ class BrokerCount(click.ParamType):
 @click.option("--ephemeral", is_flag=True, help="Use a temporary folder and remove it at the end.")
 @click.option(
     "--brokers",
-    type=BrokerCount(),
-    default=1,
+    metavar="NUMBER|auto",
+    callback=_brokers,
+    default="1",
     show_default=True,
     help="Number of broker groups; each uses up to one core. auto: as many processes as this "
     "process may use cores, but one.",
 )
 @click.option(
     "--replicas",
+    is_eager=True,
     type=click.IntRange(1, planning.REPLICAS_MAX),
     default=1,
     show_default=True,
@@ -195,7 +199,7 @@ class BrokerCount(click.ParamType):
 def up(
     data: Path | None,
     ephemeral: bool,
-    brokers: int | None,
+    brokers: int,
     replicas: int,
     replication: str,
     cluster: str,
@@ -219,8 +223,6 @@ def up(
     that dies is restarted. Everything listens on 127.0.0.1 only, unless --host or
     --outside-host is given.
     """
-    if brokers is None:
-        brokers = _brokers_of_cores(len(os.sched_getaffinity(0)), replicas)
     if ephemeral and data is not None:
         raise click.UsageError("give either --ephemeral or --data, not both")
     _check_name("--host", host)
@@ -264,17 +266,6 @@ def up(
         sizes = sizes_of(plan, SMALLEST if ephemeral else SMALL, settings)
         plan = replace(plan, broker_sizes=sizes)
         run_until_signal(lambda stop: _serve(plan, ready_file, stop))
-
-
-def _brokers_of_cores(cores: int, replicas: int) -> int:
-    """How many broker groups the cores are good for; tells why."""
-    brokers = planning.brokers_of_cores(cores, replicas)
-    of_replicas = f" of {replicas} replicas each" if replicas > 1 else ""
-    remark(
-        f"{counted(brokers, 'broker group')}{of_replicas}: a broker uses one core, this process "
-        f"may use {cores}, and one is for the nameserver, etcd and clients"
-    )
-    return brokers
 
 
 def make_cluster_secret(plan: ClusterPlan) -> None:
