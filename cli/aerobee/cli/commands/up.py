@@ -54,7 +54,8 @@ def _brokers(context: click.Context, parameter: click.Parameter, text: str) -> i
     """The number of broker groups; `--replicas` is known already."""
     if text == "auto":
         return _brokers_of_cores(len(os.sched_getaffinity(0)), context.params["replicas"])
-    return click.IntRange(1, planning.BROKERS_MAX).convert(text, parameter, context)
+    numbers = click.IntRange(1, planning.BROKERS_MAX)
+    return int(numbers(text, parameter, context))
 
 
 def _brokers_of_cores(cores: int, replicas: int) -> int:
