@@ -34,7 +34,7 @@ COMMANDS = {
 }
 SHARED = "options-of-commands-that-ask-a-cluster"
 HEADING = re.compile(r"(?m)^#(#+ .*)$")
-LINK = re.compile(r"\]\((?=[\w.-]+\.md)")
+LINK = re.compile(r"\]\((?!\.\./)(?=[\w./-]+\.md)")
 
 
 def cli_pages() -> dict[Path, str]:

@@ -251,7 +251,8 @@ SECURITY: Final = (
         name="etcd-asks-for-no-certificate",
         breaks="every user of the machine writes to the etcd of `up --tls`",
         at="programs.py::_etcd_tls",
-        old='"--client-cert-auth",',
+        # Without the second flag alone, etcd still asks for certificates, because of the first.
+        old='f"--trusted-ca-file={tls.ca.resolve()}",\n        "--client-cert-auth",',
         new="",
         tests=(
             "tests/cli/test_up_tls.py"

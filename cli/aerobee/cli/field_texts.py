@@ -98,7 +98,13 @@ def unit_of(key: Key, text: FieldText) -> str:
     if isinstance(key.annotation, type) and issubclass(key.annotation, StrEnum):
         return " or ".join(f"`{member.value}`" for member in key.annotation)
     words = key.name.rpartition(".")[2].split("_")
-    for word, unit in (("bytes", "bytes"), ("ms", "ms"), ("percent", "%"), ("hours", "hours")):
+    for word, unit in (
+        ("bytes", "bytes"),
+        ("ms", "ms"),
+        ("us", "µs"),
+        ("percent", "%"),
+        ("hours", "hours"),
+    ):
         if word in words:
             return f"{unit}/s" if words[-2:] == ["per", "s"] else unit
     return ""

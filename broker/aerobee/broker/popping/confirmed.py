@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import cast
 
 from aerobee.broker.pop.term import Written
@@ -15,6 +15,14 @@ async def until_known(written: Collection[Written]) -> None:
     if written:
         # A term is pure, and does not know that its writer's futures are asyncio's.
         await asyncio.wait(cast("Collection[asyncio.Future[None]]", written))
+
+
+def when_known(written: Written | None, told: Callable[[], None]) -> None:
+    """Call back once it is known whether it is in effect, whoever waits for that."""
+    if written is None:
+        told()
+    else:
+        cast("asyncio.Future[None]", written).add_done_callback(lambda _: told())
 
 
 async def until_confirmed(written: Written | None) -> None:

@@ -228,9 +228,13 @@ class Popping(Feature):
             self.pops.begin_again(key, self._parts.offsets.query(key))
 
     def _is_behind(self, key: GroupQueue) -> bool:
-        """Whether more is finished than is confirmed."""
+        """Whether more is finished than is confirmed. Raises AerobeeError: it is not known now."""
         term, standing = self.journal.term, self.state.standing(key)
-        return term is not None and standing is not None and term.is_ahead(key, standing.committed)
+        if term is None or standing is None:
+            return False
+        # A new term writes here what copies have replaced meanwhile, though nobody polls the queue.
+        term.queue(key)
+        return term.is_ahead(key, standing.committed)
 
     def _is_used(self, key: GroupQueue) -> bool:
         return self.bells.is_waited_at(key) or bool(self._parts.clients.members(key.group))

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from aerobee.broker.groups.queue_leases import GroupQueue
@@ -18,7 +19,7 @@ from aerobee.broker.pop.queue_state import QueueState
 from aerobee.broker.pop.requests import Delivery, Handled, Poll, ToRead
 from aerobee.broker.pop.term import PopTerm, Written
 from aerobee.broker.popping.bells import Bells, Waiter
-from aerobee.broker.popping.confirmed import until_confirmed, until_known
+from aerobee.broker.popping.confirmed import until_confirmed, until_known, when_known
 from aerobee.broker.popping.moves import Moves
 from aerobee.broker.popping.reads import PopReads
 from aerobee.runtime.clock import Clock
@@ -314,9 +315,9 @@ class Pops:
         done = term.write(results.entries)
         if done is None and Handled.FINISHED in results.handled:
             done = term.newest
-        await until_confirmed(done)
         if results.entries:
-            self._finished(key)
+            self._finished(key, done)
+        await until_confirmed(done)
         return results.handled
 
     async def change(
@@ -387,8 +388,9 @@ class Pops:
         term = self._writer()
         queue = term.queue(key)
         if queue is not None:
-            await until_confirmed(term.write(queue.moved(offset, self._clock.now_ms())))
-            self._finished(key)
+            done = term.write(queue.moved(offset, self._clock.now_ms()))
+            self._finished(key, done)
+            await until_confirmed(done)
 
     def kept(self, key: GroupQueue, offset: int) -> None:
         """No copy was made."""
@@ -419,9 +421,13 @@ class Pops:
                 queue.client_gone(client_id, now_ms)
                 self._bells.times_changed(queue.key)
 
-    def _finished(self, key: GroupQueue) -> None:
-        """Some messages are finished, so it may be another's turn."""
+    def _finished(self, key: GroupQueue, written: Written | None) -> None:
+        """Some messages are finished as soon as this is in effect, also if the caller that waits
+        for it is cancelled: its client may be gone."""
         self._on_finished(key)
+        when_known(written, partial(self._turn_of_next, key))
+
+    def _turn_of_next(self, key: GroupQueue) -> None:
         with suppress(AerobeeError):
             queue = self._writer().queue(key)
             if queue is not None and queue.is_ordered and queue.has_ready(self._clock.now_ms()):

@@ -41,7 +41,7 @@ class ReplicationConfig:
     it, and the messages that it acknowledged last may be lost with it.
 
     Costs: `sync_master`: a round trip to the slaves for each batch, and about half of the rate on
-    two cores ([measured](performance.md#replication)).
+    two cores ([measured](internals/performance-details.md#replication)).
     """
     min_insync_replicas: int = 1
     """With fewer replicas in sync, the master included, messages are refused with
