@@ -8,8 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from aerobee.cli.__main__ import main
-from aerobee.cli.commands import up
-from aerobee.cli.local_cluster.plan import BROKERS_MAX, ClusterPlan, brokers_of_cores
+from aerobee.cli.local_cluster.plan import BROKERS_MAX, brokers_of_cores
 
 
 @pytest.mark.parametrize(
@@ -23,14 +22,12 @@ def test_one_core_is_left_over(cores: int, replicas: int, groups: int) -> None:
 def test_auto_counts_the_cores_that_the_process_may_use_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plans: list[ClusterPlan] = []
-
-    async def serve(plan: ClusterPlan, *_: object) -> None:
-        plans.append(plan)
-
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(9)))
-    monkeypatch.setattr(up, "_serve", serve)
-    done = CliRunner().invoke(main, ["up", "--ephemeral", "--ports", "auto", "--brokers", "auto"])
-    assert done.exit_code == 0, done.output
-    assert "8 broker groups: a broker uses one core, this process may use 9" in done.stderr
-    assert len(plans[0].brokers) == 8
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(10)))
+    # Refused afterwards, so that no cluster is started.
+    words = ["up", "--ephemeral", "--data", "x", "--brokers", "auto", "--replicas", "3"]
+    done = CliRunner().invoke(main, words)
+    assert "either --ephemeral or --data" in done.stderr
+    assert (
+        "3 broker groups of 3 replicas each: a broker uses one core, this process may use 10"
+        in (done.stderr)
+    )
