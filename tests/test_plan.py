@@ -112,10 +112,12 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("client_loops.py", "suite.py"),
         (
             "audit",
+            "brokers.py",
             "cold_read.py",
             "commits.py",
             "delay.py",
             "filters.py",
+            "growth.py",
             "idle_polls.py",
             "index.py",
             "replication.py",

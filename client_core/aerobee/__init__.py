@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from aerobee.client_core.admin_topics import Topic as Topic
     from aerobee.client_core.admin_topics import TopicDescription as TopicDescription
     from aerobee.client_core.admin_topics import TopicQueue as TopicQueue
+    from aerobee.client_core.admin_topics import TopicSpread as TopicSpread
     from aerobee.client_core.broker_groups import BrokerGroupState as BrokerGroupState
     from aerobee.client_core.broker_groups import Remaining as Remaining
     from aerobee.client_core.broker_groups import UnreadBy as UnreadBy
@@ -116,7 +117,13 @@ _NAMES = {
     "aerobee.access.credentials": ("Credentials", "user_credentials"),
     "aerobee.client_core.admin_blocking": ("BlockingAdminClient",),
     "aerobee.client_core.admin_client": ("AdminClient",),
-    "aerobee.client_core.admin_topics": ("Permission", "Topic", "TopicDescription", "TopicQueue"),
+    "aerobee.client_core.admin_topics": (
+        "Permission",
+        "Topic",
+        "TopicDescription",
+        "TopicQueue",
+        "TopicSpread",
+    ),
     "aerobee.client_core.admin_brokers": (
         "BrokerStatistics",
         "CleanedStore",

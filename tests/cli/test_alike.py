@@ -202,6 +202,7 @@ WORDS: Final[Mapping[str, str]] = {
     "schedule move": f"{HANDLE} --delay 3s",
     "topic alter": "topic --permission r",
     "topic update": "topic --permission r",
+    "topic spread": "topic --yes",
     "acl add": "user Topic:t Pub",
     "acl test": "user Topic:t Pub",
 }

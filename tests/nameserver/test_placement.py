@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aerobee.nameserver.topics import grow_queues, place_queues
+from aerobee.nameserver.placement import grow_queues, place_queues
 
 groups = st.sets(st.sampled_from([f"broker-{letter}" for letter in "abcdefg"]), min_size=1)
 topics = st.text("abc", min_size=1, max_size=5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -167,6 +168,10 @@ def test_a_broker_that_follows_knows_all_topics_whatever_it_knew_before(
         else:
             known[name] = topic
     assert known == table.topics == model.topics_at[model.revision]
+    counts = Counter[str]()
+    for topic in table.topics.values():
+        counts.update(topic.queues_by_broker)
+    assert +Counter(table.queue_counts) == +counts
     assert news.revision == table.version
     assert len(table.deleted_topics) <= deletions_max
     again = table.topic_changes_after(news.revision)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aerobee.nameserver.config import TopicPolicy
+from aerobee.nameserver.route_table import RouteTable
 from aerobee.nameserver.stored import Topic
 from aerobee.nameserver.topic_limits import TopicLimits
 from aerobee.runtime.clock import ManualClock
@@ -28,7 +29,7 @@ def test_automatic_creation_has_a_rate_and_says_when_to_come_again() -> None:
     limits = TopicLimits(policy, clock)
 
     def create(*, automatic: bool = True) -> None:
-        with limits.creating(topic("new", a=1), {}, automatic=automatic):
+        with limits.creating(topic("new", a=1), RouteTable(1, {}, {}, {}), automatic=automatic):
             pass
 
     create()
@@ -43,7 +44,7 @@ def test_automatic_creation_has_a_rate_and_says_when_to_come_again() -> None:
 
 def test_creations_under_way_count() -> None:
     limits = TopicLimits(TopicPolicy(topics_max=2), ManualClock())
-    known = {"old": topic("old", a=1)}
+    known = RouteTable(1, {}, {}, {"old": topic("old", a=1)})
     with (
         limits.creating(topic("new", a=1), known, automatic=False),
         pytest.raises(LimitReached),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from aerobee.cluster_view.route import PERM_READ, PERM_WRITE, Endpoint, TopicRoute
+from aerobee.cluster_view.route import PERM_READ, PERM_WRITE, Endpoint, MessageQueue, TopicRoute
 from aerobee.rocketmq_api.codes import status_of
 from aerobee.rocketmq_api.routes.endpoints import endpoints_of
 from aerobee.rocketmq_api.routes.message_queues import assignments, message_queues
@@ -72,6 +72,18 @@ def test_queues_of_a_closed_broker_group_are_there_to_read_only() -> None:
     only_written = replace(route(perm=PERM_WRITE), closed=frozenset({"broker-a"}))
     assert {each.broker.name for each in message_queues(only_written, TOPIC)} == {"broker-b"}
     assert len(assignments(closed, TOPIC, is_ordered=True)) == 3
+
+
+def test_an_ordered_group_does_not_poll_a_queue_whose_predecessor_it_has_not_finished() -> None:
+    waiting = {MessageQueue("shop%orders", "broker-b", 0)}
+    polled = assignments(route(), TOPIC, is_ordered=True, waiting=waiting)
+    everything = assignments(route(), TOPIC, is_ordered=True)
+    assert [each for each in everything if each not in polled] == [
+        each
+        for each in everything
+        if (each.message_queue.broker.name, each.message_queue.id) == ("broker-b", 0)
+    ]
+    assert len(polled) == len(everything) - 1
 
 
 def test_messages_go_to_open_broker_groups() -> None:

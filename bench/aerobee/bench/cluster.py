@@ -32,6 +32,10 @@ class BenchCluster:
     folder: Path
     ready_file: Path
 
+    def nameserver_process(self) -> int:
+        """The nameserver's process id."""
+        return int(json.loads(self.ready_file.read_text())["pids"]["nameserver"])
+
     def process_of(self, broker_name: str, broker_id: int) -> int | None:
         """The current process id of a broker; None while it is not running."""
         for broker in json.loads(self.ready_file.read_text())["brokers"]:

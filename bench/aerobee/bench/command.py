@@ -13,11 +13,13 @@ import uvloop
 from rich.console import Console
 
 from aerobee.bench import (
+    brokers,
     cold_read,
     commits,
     delay,
     failover,
     filters,
+    growth,
     idle_polls,
     index,
     replication_cluster,
@@ -47,6 +49,8 @@ RUNS: dict[str, Run] = {
     "commits": commits.run_commits,
     "delay": delay.run_delay,
     "idle-polls": idle_polls.run_idle_polls,
+    "brokers": brokers.run_brokers,
+    "growth": growth.run_growth,
     "audit": store_speed.run_audit_stores,
     "audit-messages": messages_speed.run_audit_messages,
 }

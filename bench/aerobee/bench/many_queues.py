@@ -86,6 +86,21 @@ def measure_many_queues(topics: int) -> ManyQueues:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """A store that was built and started once."""
+
+    all_new: CheckpointCost
+    clean: Start
+
+
+def measure_starts(topics: int) -> Starts:
+    """Build, stop, start. Blocks."""
+    with tempfile.TemporaryDirectory(prefix="aerobee-bench-queues-") as root:
+        (all_new,) = _run("build", root, topics)
+        return Starts(CheckpointCost(**all_new), _start_in_process(root, topics))
+
+
 def _start_in_process(root: str, topics: int) -> Start:
     (figures,) = _run("start", root, topics)
     return Start(**figures)

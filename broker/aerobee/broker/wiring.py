@@ -17,6 +17,7 @@ from aerobee.broker.cluster.closing import Closing
 from aerobee.broker.cluster.cluster_link import ClusterLink, identity_of
 from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.cluster.own_address import OwnAddress
+from aerobee.broker.cluster.retired_topics import RetiredTopics
 from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.counters import Counters
@@ -180,11 +181,19 @@ class Wiring:
         self.closing = Closing(
             self.clock, broker_name=config.broker_name, grace_ms=config.closing_grace_ms
         )
+        self.retired = RetiredTopics(
+            self.folder.topics,
+            self.store,
+            self.clock,
+            broker_name=config.broker_name,
+            grace_ms=config.closing_grace_ms,
+        )
         self.guard = Guard(
             self.folder.topics,
             broker_name=config.broker_name,
             authority=self.roles,
             closed=self.closing,
+            retired=self.retired,
         )
 
     def _wire_reading(self) -> None:

@@ -82,6 +82,8 @@ class BlockingTopicAdmin(BlockingPart[TopicAdmin]):
 
     create = _blocking(TopicAdmin.create)
     update = _blocking(TopicAdmin.update)
+    spread = _blocking(TopicAdmin.spread)
+    remove_retired = _blocking(TopicAdmin.remove_retired)
     delete = _blocking(TopicAdmin.delete)
     get = _blocking(TopicAdmin.get)
     list = _blocking(TopicAdmin.list)

@@ -9,7 +9,14 @@ from typing import Final, Literal
 from aerobee.client_core.audit import Audit
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.master_search import AnswerList, Masters, ask_masters
-from aerobee.cluster_view.methods import CREATE_TOPIC, DELETE_TOPIC, LIST_TOPICS, UPDATE_TOPIC
+from aerobee.cluster_view.methods import (
+    CREATE_TOPIC,
+    DELETE_TOPIC,
+    LIST_TOPICS,
+    REMOVE_RETIRED,
+    SPREAD_TOPIC,
+    UPDATE_TOPIC,
+)
 from aerobee.cluster_view.route import PERM_READ, PERM_WRITE, Endpoint, MessageQueue
 from aerobee.domain.names import check_topic_name
 from aerobee.runtime.errors import (
@@ -44,11 +51,31 @@ class Topic:
     attributes: Mapping[str, str]
     revision: int = field(default=0, compare=False)
     """Of its last change in etcd; 0: brokers created the topic themselves."""
+    retired: tuple[str, ...] = ()
+    """Broker groups on which it takes no new messages and is read to its end."""
 
     @property
     def queues(self) -> int:
         """Over all broker groups."""
         return sum(self.queues_by_broker.values())
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpread:
+    """What spreading a topic changes."""
+
+    before: Topic
+    after: Topic
+
+    @property
+    def added(self) -> Mapping[str, int]:
+        """Broker group -> its number of new queues."""
+        before = self.before.queues_by_broker
+        return {
+            name: count - before.get(name, 0)
+            for name, count in self.after.queues_by_broker.items()
+            if count > before.get(name, 0)
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +97,8 @@ class TopicDescription:
     attributes: Mapping[str, str]
     queues: tuple[TopicQueue, ...]
     """In ascending order."""
+    retired: tuple[str, ...] = ()
+    """Broker groups on which it takes no new messages and is read to its end."""
 
 
 class TopicAdmin:
@@ -147,6 +176,49 @@ class TopicAdmin:
             await self._nameservers.call(UPDATE_TOPIC, request, timeout_ms=self._timeout_ms)
         )
 
+    async def spread(
+        self, name: str, *, retire: Sequence[str] = (), preview: bool = False
+    ) -> TopicSpread:
+        """Let the topic use all broker groups, or leave some. Messages do not move.
+
+        Without `retire`, groups with fewer queues than others get new ones. Keys are then spread
+        over more queues: some move, once, and newer messages of such a key may be handled before
+        older ones.
+
+        Args:
+            retire: broker groups on which the topic takes no new messages from now on. Each of its
+                queues there gets a successor, a new queue elsewhere that takes over its keys; no
+                other key moves. Consumers read the old queues to their end. In a topic that is
+                ordered or of type FIFO, a group begins with a successor once it has finished the
+                old queue. Then `remove_retired`.
+            preview: change nothing.
+
+        Raises:
+            TopicNotFound, IllegalName, NoBrokerAvailable, LimitReached; InvalidArgument: it has no
+            queues on a group to retire it from.
+        """
+        check_topic_name(name)
+        request = nameserver_pb2.SpreadTopicRequest(
+            cluster=self._cluster, name=name, retire=retire, preview=preview
+        )
+        done = await self._nameservers.call(SPREAD_TOPIC, request, timeout_ms=self._timeout_ms)
+        return TopicSpread(_topic(done.before), _topic(done.after))
+
+    async def remove_retired(self, name: str, broker_name: str) -> Topic:
+        """Take the topic's queues on a broker group that it is retired from out of it, whatever
+        they hold: see `BrokerGroups.remaining`. The topic gets no queues there again.
+
+        Raises:
+            TopicNotFound, IllegalName; InvalidArgument: it is not retired from there.
+        """
+        check_topic_name(name)
+        request = nameserver_pb2.RemoveRetiredRequest(
+            cluster=self._cluster, name=name, broker_name=broker_name
+        )
+        return _topic(
+            await self._nameservers.call(REMOVE_RETIRED, request, timeout_ms=self._timeout_ms)
+        )
+
     async def delete(self, name: str) -> None:
         """Delete a topic with its messages and all groups' offsets on it. Raises TopicNotFound."""
         check_topic_name(name)
@@ -196,6 +268,7 @@ class TopicAdmin:
             queues=tuple(
                 TopicQueue(queue, masters.get(queue.broker_name)) for queue in route.queues
             ),
+            retired=tuple(sorted({queue.broker_name for queue in route.successors})),
         )
 
     async def _made_by_brokers(
@@ -245,4 +318,11 @@ def _topic(config: common_pb2.TopicConfig) -> Topic:
         ordered=config.order,
         attributes=dict(config.attributes),
         revision=config.revision,
+        retired=tuple(
+            sorted(
+                each.broker_name
+                for each in config.retired
+                if each.broker_name in config.queues_by_broker
+            )
+        ),
     )

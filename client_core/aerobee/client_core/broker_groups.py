@@ -52,9 +52,9 @@ class Remaining:
     """What would be lost if a broker group were removed now."""
 
     refuses: bool
-    """It is closed, and new messages are refused."""
+    """The group is closed, or the topic retired from it, and new messages are refused."""
     refuses_in_s: float
-    """For a closed group: the time until it refuses new messages."""
+    """If so: the time until it refuses new messages."""
     readers: Sequence[UnreadBy]
     """Those with the most unread messages first; at most 1,000."""
     unread: int
@@ -128,8 +128,12 @@ class BrokerGroups:
             timeout_ms=self._timeout_ms,
         )
 
-    async def remaining(self, broker_name: str) -> Remaining:
+    async def remaining(self, broker_name: str, *, topic: str = "") -> Remaining:
         """Asks the broker group's master.
+
+        Args:
+            topic: only what its queues there hold and its groups' retries; dead letters stay where
+                they are and do not count.
 
         Raises NoBrokerAvailable: it has none now; Busy: it is new and does not know yet; NotMaster;
         Unreachable, DeadlineExceeded.
@@ -138,7 +142,7 @@ class BrokerGroups:
         found = await self._channels.call(
             master.address,
             DESCRIBE_REMAINING,
-            broker_pb2.DescribeRemainingRequest(),
+            broker_pb2.DescribeRemainingRequest(topic=topic),
             timeout_ms=self._timeout_ms,
         )
         return _remaining(found)

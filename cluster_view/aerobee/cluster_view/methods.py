@@ -42,6 +42,14 @@ CREATE_TOPIC = Method(
 UPDATE_TOPIC = Method(
     _NAMESERVER + "UpdateTopic", nameserver_pb2.UpdateTopicRequest, common_pb2.TopicConfig
 )
+SPREAD_TOPIC = Method(
+    _NAMESERVER + "SpreadTopic",
+    nameserver_pb2.SpreadTopicRequest,
+    nameserver_pb2.SpreadTopicResponse,
+)
+REMOVE_RETIRED = Method(
+    _NAMESERVER + "RemoveRetired", nameserver_pb2.RemoveRetiredRequest, common_pb2.TopicConfig
+)
 DELETE_TOPIC = Method(
     _NAMESERVER + "DeleteTopic",
     nameserver_pb2.DeleteTopicRequest,

@@ -8,10 +8,11 @@ higher epoch is newer, whichever nameserver gave it and whenever it arrived.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from aerobee.domain.topic_attributes import MESSAGE_TYPE
 from aerobee.runtime import errors
 from aerobee.v1 import common_pb2, nameserver_pb2
 
@@ -80,7 +81,12 @@ class TopicRoute:
     endpoints: tuple[Endpoint, ...]
     """Masters and slaves, by broker name and broker id."""
     closed: frozenset[str] = frozenset()
-    """Broker groups that take no new messages while their queues are read to the end."""
+    """Broker groups that take no new messages while their queues are read to the end: those that
+    are closed, and those that the topic is retired from."""
+    key_order: tuple[MessageQueue, ...] = ()
+    """The queues over which keys are spread, in order; empty: `queues`."""
+    successors: Mapping[MessageQueue, MessageQueue] = field(default_factory=dict)
+    """Of each retired queue that the topic still has: the queue that has taken over its keys."""
     deleted_at_ms: int = 0
     """When a topic of this name was deleted last, Unix ms; 0: never, as far as nameservers know. A
     later one than before means another topic, whose queues start at offset 0."""
@@ -111,6 +117,13 @@ class TopicRoute:
             queues_by_broker=dict(sorted(topic.queues_by_broker.items())),
             endpoints=tuple(sorted(endpoints, key=lambda end: (end.broker_name, end.broker_id))),
             closed=frozenset(route.closed),
+            key_order=_queues_of(topic.name, topic.key_order),
+            successors={
+                MessageQueue(topic.name, retired.broker_name, queue_id): successor
+                for retired in topic.retired
+                if retired.broker_name in topic.queues_by_broker
+                for queue_id, successor in enumerate(_queues_of(topic.name, retired.successors))
+            },
             deleted_at_ms=topic.deleted_at,
         )
 
@@ -125,8 +138,14 @@ class TopicRoute:
 
     @property
     def open_queues(self) -> tuple[MessageQueue, ...]:
-        """`queues` without those of closed broker groups: what keys are spread over."""
-        return tuple(queue for queue in self.queues if queue.broker_name not in self.closed)
+        """What keys are spread over: `key_order` without queues of closed broker groups."""
+        queues = self.key_order or self.queues
+        return tuple(queue for queue in queues if queue.broker_name not in self.closed)
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether a queue is to be read only after the retired queue whose keys it took over."""
+        return self.is_ordered or self.attributes.get(MESSAGE_TYPE) == "FIFO"
 
     @property
     def readable_queues(self) -> tuple[MessageQueue, ...]:
@@ -175,6 +194,14 @@ class TopicRoute:
         """Whether the broker group is open and its live master has room."""
         endpoint = self.masters.get(broker_name)
         return endpoint is not None and endpoint.writable and broker_name not in self.closed
+
+
+def _queues_of(topic: str, runs: Iterable[common_pb2.QueueRun]) -> tuple[MessageQueue, ...]:
+    return tuple(
+        MessageQueue(topic, run.broker_name, run.first + n)
+        for run in runs
+        for n in range(run.count)
+    )
 
 
 class NewestEpochs:

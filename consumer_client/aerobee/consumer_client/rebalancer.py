@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.cluster_view.route import MessageQueue, TopicRoute
+from aerobee.cluster_view.succession import AGAIN_S, Succession
 from aerobee.consumer_client.background_tasks import BackgroundTasks, keep_in_step
 from aerobee.consumer_client.consumption import Consumption
 from aerobee.consumer_client.lease_table import HeldQueue, QueueKey
@@ -59,6 +60,10 @@ class Rebalancer:
         self._members: dict[str, Sequence[Member]] = {}
         self._wanted: set[MessageQueue] = set()
         self._releasing: set[MessageQueue] = set()
+        self._succession = Succession(connection.channels, connection.clock)
+        self._unfinished: Mapping[MessageQueue, MessageQueue] = {}
+        """Queues that the group does not read yet, and what it has to finish first."""
+        self._looks_again: asyncio.TimerHandle | None = None
         self._shared: set[str] = set()
         """Topics of which this member knows its share."""
         self._changed = asyncio.Event()
@@ -92,6 +97,8 @@ class Rebalancer:
                 names = ", ".join(others[:NAMED_MAX])
                 more = f" and {len(others) - NAMED_MAX} more" if len(others) > NAMED_MAX else ""
                 found.append(f"{held} by other members of group {self._group!r}: {names}{more}")
+        for successor, queue in sorted(self._unfinished.items())[:NAMED_MAX]:
+            found.append(f"{successor} is read once group {self._group!r} has finished {queue}")
         return found
 
     def missing(self) -> list[str]:
@@ -197,12 +204,13 @@ class Rebalancer:
 
     async def _rebalance(self) -> None:
         routes = {topic: await self._route(topic) for topic in sorted(self._subscriptions)}
+        waiting = await self._waiting(routes)
         if self._is_closing:
             return
         self._open_sessions(routes)
         target: set[MessageQueue] = set()
         for topic, route in routes.items():
-            share = self._share(topic, route)
+            share = self._share(topic, route, waiting)
             self._shared.discard(topic)
             if share is not None:
                 self._shared.add(topic)
@@ -224,6 +232,23 @@ class Rebalancer:
                 log, "no route", level=logging.DEBUG, group=self._group, topic=topic, reason=error
             )
             return self._routes.cached(topic)
+
+    async def _waiting(
+        self, routes: Mapping[str, TopicRoute | None]
+    ) -> Mapping[MessageQueue, MessageQueue]:
+        """Queues that the group does not read yet; this member looks again soon."""
+        found: dict[MessageQueue, MessageQueue] = {}
+        for route in routes.values():
+            if route is not None:
+                found.update(await self._succession.waiting(route, self._group))
+        self._unfinished = found
+        if self._looks_again is not None:
+            self._looks_again.cancel()
+            self._looks_again = None
+        if found:
+            loop = asyncio.get_running_loop()
+            self._looks_again = loop.call_later(AGAIN_S, self._changed.set)
+        return found
 
     def _open_sessions(self, routes: Mapping[str, TopicRoute | None]) -> None:
         self.sessions.open(
@@ -249,7 +274,12 @@ class Rebalancer:
                 await self.sessions.close(broker_name)
                 self._members.pop(broker_name, None)
 
-    def _share(self, topic: str, route: TopicRoute | None) -> set[MessageQueue] | None:
+    def _share(
+        self,
+        topic: str,
+        route: TopicRoute | None,
+        waiting: Collection[MessageQueue],
+    ) -> set[MessageQueue] | None:
         """This member's queues of a topic; None while they cannot be determined."""
         if route is None:
             return set()
@@ -259,7 +289,8 @@ class Rebalancer:
         # Rooms and lists apply to the user's topics; failed messages must be read whatever these
         # say.
         strategy = Averagely() if is_retry_topic(topic) else self._strategy
-        return set(strategy.allocate(route.readable_queues, members, self._client_id))
+        queues = [queue for queue in route.readable_queues if queue not in waiting]
+        return set(strategy.allocate(queues, members, self._client_id))
 
     def _members_of(self, topic: str, route: TopicRoute) -> list[str] | None:
         for broker_name in sorted(route.queues_by_broker):

@@ -69,7 +69,9 @@ class BrokerGroups:
             for topic in table.topics.values()
             if broker_name in topic.queues_by_broker
             and not any(
-                table.is_open(each) for each in topic.queues_by_broker if each != broker_name
+                table.is_open(each) and each not in topic.retired
+                for each in topic.queues_by_broker
+                if each != broker_name
             )
         ]
         if stranded:

@@ -14,6 +14,7 @@ from aerobee.nameserver.stored import (
     BrokerKey,
     BrokerRecord,
     InSyncReplica,
+    QueueRun,
     ReplicaSet,
     SetState,
     Topic,
@@ -158,7 +159,19 @@ def topic_config(topic: Topic, deleted_at_ms: int = 0) -> common_pb2.TopicConfig
         queues_by_broker=topic.queues_by_broker,
         revision=topic.revision,
         deleted_at=deleted_at_ms,
+        key_order=_queue_runs(topic.key_order),
+        retired=[
+            common_pb2.RetiredQueues(broker_name=name, successors=_queue_runs(successors))
+            for name, successors in sorted(topic.retired.items())
+        ],
     )
+
+
+def _queue_runs(runs: Iterable[QueueRun]) -> list[common_pb2.QueueRun]:
+    return [
+        common_pb2.QueueRun(broker_name=name, first=first, count=count)
+        for name, first, count in runs
+    ]
 
 
 def _topic_of_all(table: RouteTable, name: str) -> Topic | None:
@@ -194,7 +207,11 @@ def topic_route(
                 )
                 for record in table.brokers_of(topic)
             ],
-            closed=[each for each in sorted(topic.queues_by_broker) if not table.is_open(each)],
+            closed=[
+                each
+                for each in sorted(topic.queues_by_broker)
+                if each in topic.retired or not table.is_open(each)
+            ],
         )
     if failure is not None:
         code = common_pb2.Code.Name(code_of(failure))

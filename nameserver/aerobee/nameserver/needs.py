@@ -70,6 +70,8 @@ def nameserver_needs(cluster_name: str) -> NeedsTable:
         service + "WatchRoutes": needing(routes),
         service + "CreateTopic": administering(topic(Action.CREATE)),
         service + "UpdateTopic": administering(topic(Action.UPDATE)),
+        service + "SpreadTopic": administering(topic(Action.UPDATE)),
+        service + "RemoveRetired": administering(topic(Action.UPDATE)),
         service + "DeleteTopic": administering(topic(Action.DELETE)),
         service + "ListTopics": needing(all_topics),
         service + "DescribeCluster": needing(cluster(Action.GET)),

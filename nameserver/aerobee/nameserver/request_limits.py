@@ -17,6 +17,8 @@ KIB = 1024
 TOPICS_PER_REQUEST_MAX = 1_000
 REPLICAS_MAX = 256
 
+RETIRED_MAX = 64
+"""Broker groups from which one request retires a topic."""
 _NAME = Limit(length=1_024)
 _KEPT_NAME = Limit(length=255)
 _ATTRIBUTES = Limit(count=128, length=1_024)
@@ -27,6 +29,8 @@ _REQUEST_BYTES_MAX = {
     "WatchRoutesRequest": 1024 * KIB,
     "CreateTopicRequest": 16 * KIB,
     "UpdateTopicRequest": 16 * KIB,
+    "SpreadTopicRequest": 32 * KIB,
+    "RemoveRetiredRequest": 8 * KIB,
     "DeleteTopicRequest": 8 * KIB,
     "ListTopicsRequest": 8 * KIB,
     "DescribeClusterRequest": 8 * KIB,
@@ -59,6 +63,12 @@ _FIELDS = {
     "UpdateTopicRequest.cluster": _NAME,
     "UpdateTopicRequest.name": _NAME,
     "UpdateTopicRequest.attributes": _ATTRIBUTES,
+    "SpreadTopicRequest.cluster": _NAME,
+    "SpreadTopicRequest.name": _NAME,
+    "SpreadTopicRequest.retire": Limit(count=RETIRED_MAX, length=255),
+    "RemoveRetiredRequest.cluster": _NAME,
+    "RemoveRetiredRequest.name": _NAME,
+    "RemoveRetiredRequest.broker_name": _NAME,
     "DeleteTopicRequest.cluster": _NAME,
     "DeleteTopicRequest.name": _NAME,
     "ListTopicsRequest.cluster": _NAME,

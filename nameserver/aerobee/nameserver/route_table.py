@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -72,6 +73,9 @@ class RouteTable:
     brokers: Mapping[BrokerKey, BrokerRecord]
     replica_sets: Mapping[str, ReplicaSet]
     topics: Mapping[str, Topic]
+    """In the order of their last changes."""
+    queue_counts: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    """Replica set -> its number of queues over all topics."""
     deleted_topics: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
     """Name -> revision of the deletion, for deletions after `deletions_since`."""
     deletions_since: int = 0
@@ -96,6 +100,7 @@ class RouteTable:
         revision = snapshot.revision
         empty = cls(revision, {}, {}, {}, deletions_since=revision, changed_at=revision)
         entries = [entry for entry in snapshot.entries if _is_shown(keys, entry.key)]
+        entries.sort(key=lambda entry: entry.revision)
         return empty._changed(keys, [(entry.key, entry) for entry in entries])
 
     def apply(self, keys: Keys, events: Sequence[KeyEvent]) -> RouteTable:
@@ -124,6 +129,7 @@ class RouteTable:
         """Copies with each key set, or removed where its entry is None or unreadable."""
         brokers, replica_sets = dict(self.brokers), dict(self.replica_sets)
         topics, unreadable = dict(self.topics), set(self.unreadable)
+        queue_counts = dict(self.queue_counts)
         deletions, history = dict(self.deletions), self.history
         last_deletion, backups = self.last_deletion, dict(self.backups)
         access: dict[AccessKey, bytes | None] = {}
@@ -140,7 +146,9 @@ class RouteTable:
                 case ("groups", name):
                     _set(replica_sets, name, value if isinstance(value, ReplicaSet) else None)
                 case ("topics", name):
-                    _set(topics, name, value if isinstance(value, Topic) else None)
+                    topic = value if isinstance(value, Topic) else None
+                    _count_queues(queue_counts, topics.pop(name, None), topic)
+                    _set(topics, name, topic)
                 case ("deleted", name):
                     deletion = value if isinstance(value, TopicDeletion) else None
                     _set(deletions, name, deletion)
@@ -156,6 +164,7 @@ class RouteTable:
             brokers=brokers,
             replica_sets=replica_sets,
             topics=topics,
+            queue_counts=queue_counts,
             deletions=deletions,
             last_deletion=last_deletion,
             history=history,
@@ -266,7 +275,8 @@ class RouteTable:
         )
 
     def _topics_by_revision(self, after: int) -> tuple[Topic, ...]:
-        newer = (topic for topic in self.topics.values() if topic.revision > after)
+        newest_first = reversed(list(self.topics.values()))
+        newer = list(takewhile(lambda topic: topic.revision > after, newest_first))
         return tuple(sorted(newer, key=lambda topic: (topic.revision, topic.name)))
 
 
@@ -281,6 +291,12 @@ def _set(table: dict[K, V], key: K, value: V | None) -> None:
         table.pop(key, None)
     else:
         table[key] = value
+
+
+def _count_queues(counts: dict[str, int], before: Topic | None, after: Topic | None) -> None:
+    for topic, sign in ((before, -1), (after, 1)):
+        for name, queues in topic.queues_by_broker.items() if topic is not None else ():
+            counts[name] = counts.get(name, 0) + sign * queues
 
 
 def _entry_of(event: KeyEvent) -> KeyValue | None:

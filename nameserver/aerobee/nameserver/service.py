@@ -176,6 +176,27 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         await self._tell_brokers(topic)
         return convert.topic_config(topic)
 
+    async def SpreadTopic(
+        self, request: nameserver_pb2.SpreadTopicRequest, context: Context
+    ) -> nameserver_pb2.SpreadTopicResponse:
+        self._check_cluster(request.cluster)
+        before, after = await self._topics.spread(
+            request.name, retire=request.retire, preview=request.preview
+        )
+        if not request.preview:
+            await self._tell_brokers(after)
+        return nameserver_pb2.SpreadTopicResponse(
+            before=convert.topic_config(before), after=convert.topic_config(after)
+        )
+
+    async def RemoveRetired(
+        self, request: nameserver_pb2.RemoveRetiredRequest, context: Context
+    ) -> common_pb2.TopicConfig:
+        self._check_cluster(request.cluster)
+        topic = await self._topics.remove_retired(request.name, request.broker_name)
+        await self._tell_brokers(topic)
+        return convert.topic_config(topic)
+
     async def DeleteTopic(
         self, request: nameserver_pb2.DeleteTopicRequest, context: Context
     ) -> nameserver_pb2.DeleteTopicResponse:

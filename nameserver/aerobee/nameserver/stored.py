@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from aerobee.domain.broker_condition import BrokerCondition
 from aerobee.nameserver.key_values import KeyValue
@@ -143,6 +143,14 @@ class DurableLogs:
     revision: int = 0
 
 
+class QueueRun(NamedTuple):
+    """Queues of one topic with consecutive ids on one replica set."""
+
+    broker_name: str
+    first: int
+    queues: int
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     name: str
@@ -151,6 +159,11 @@ class Topic:
     attributes: Mapping[str, str] = field(default_factory=dict)
     queues_by_broker: Mapping[str, int] = field(default_factory=dict)
     """Replica set -> number of queues; queue ids start at 0."""
+    key_order: tuple[QueueRun, ...] = ()
+    """The queues over which keys are spread, in order; empty: all, by replica set and id."""
+    retired: Mapping[str, tuple[QueueRun, ...]] = field(default_factory=dict)
+    """Replica sets on which the topic takes no new messages -> the successors of its queues there,
+    in order; also those that it has left since."""
     revision: int = 0
 
     @property
@@ -318,14 +331,16 @@ def encode_replica_set(replica_set: ReplicaSet) -> bytes:
 
 
 def encode_topic(topic: Topic) -> bytes:
-    return _encode(
-        {
-            "perm": topic.perm,
-            "order": topic.order,
-            "attributes": dict(sorted(topic.attributes.items())),
-            "queuesByBroker": dict(sorted(topic.queues_by_broker.items())),
-        }
-    )
+    document: dict[str, object] = {
+        "perm": topic.perm,
+        "order": topic.order,
+        "attributes": dict(sorted(topic.attributes.items())),
+        "queuesByBroker": dict(sorted(topic.queues_by_broker.items())),
+    }
+    if topic.retired:
+        document["keyOrder"] = topic.key_order
+        document["retired"] = dict(sorted(topic.retired.items()))
+    return _encode(document)
 
 
 def encode_deletion(deletion: TopicDeletion) -> bytes:
@@ -455,5 +470,17 @@ def _topic_from(name: str, document: Mapping[str, Any], entry: KeyValue) -> Topi
         order=bool(document.get("order", False)),
         attributes={str(k): str(v) for k, v in document.get("attributes", {}).items()},
         queues_by_broker=queues,
+        key_order=_queue_runs(document.get("keyOrder", ())),
+        retired={
+            str(replica_set): _queue_runs(successors)
+            for replica_set, successors in document.get("retired", {}).items()
+        },
         revision=entry.revision,
+    )
+
+
+def _queue_runs(value: Any) -> tuple[QueueRun, ...]:
+    return tuple(
+        QueueRun(str(replica_set), _number(first), _number(queues))
+        for replica_set, first, queues in value
     )

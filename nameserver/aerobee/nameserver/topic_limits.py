@@ -7,12 +7,13 @@ counts for itself: together they may go slightly over a limit when many topics a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from aerobee.access.meter import about_to_create
 from aerobee.access.quota import TOPICS_CREATED
 from aerobee.nameserver.config import TopicPolicy
+from aerobee.nameserver.route_table import RouteTable
 from aerobee.nameserver.stored import Topic
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, LimitReached
@@ -33,20 +34,19 @@ class TopicLimits:
         )
 
     @contextmanager
-    def creating(
-        self, topic: Topic, topics: Mapping[str, Topic], *, automatic: bool
-    ) -> Iterator[None]:
-        """A block that adds a topic to `topics`. A topic that already exists meets no limit.
+    def creating(self, topic: Topic, table: RouteTable, *, automatic: bool) -> Iterator[None]:
+        """A block that adds a topic to those of `table`. A topic that already exists meets no
+        limit.
 
         Raises:
             LimitReached: it would exceed the limit of topics or of queues.
             Busy: too many topics were created automatically just now.
             QuotaExceeded: the caller has created too many.
         """
-        if topic.name in topics:
+        if topic.name in table.topics:
             yield
             return
-        count = len(topics) + self._under_way
+        count = len(table.topics) + self._under_way
         if automatic and count >= self._policy.auto_create_topics_max:
             raise LimitReached(
                 f"the cluster has {count} topics, and no topic is created automatically once it "
@@ -59,7 +59,7 @@ class TopicLimits:
                 f"the cluster has {count} topics and may have at most {self._policy.topics_max} "
                 "(topics.topics_max of the nameserver): delete unused topics, or raise the limit"
             )
-        self.check_queues(topics.values(), topic.queues_by_broker)
+        self.check_queues(table, topic.queues_by_broker)
         about_to_create(TOPICS_CREATED)
         if automatic:
             self._take_automatic()
@@ -69,11 +69,10 @@ class TopicLimits:
         finally:
             self._under_way -= 1
 
-    def check_queues(self, topics: Iterable[Topic], added: Mapping[str, int]) -> None:
+    def check_queues(self, table: RouteTable, added: Mapping[str, int]) -> None:
         """Whether replica sets may get these additional queues. Raises LimitReached."""
-        present = [topic.queues_by_broker for topic in topics]
         for replica_set, more in sorted(added.items()):
-            count = more + sum(queues.get(replica_set, 0) for queues in present)
+            count = more + table.queue_counts.get(replica_set, 0)
             if more > 0 and count > self._policy.queues_per_group_max:
                 raise LimitReached(
                     f"broker group {replica_set} would have {count} queues and may have at most "

@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import heapq
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import partial
 
 from aerobee.domain import names
@@ -20,6 +19,14 @@ from aerobee.nameserver.compare_and_swap import Keep, Write, changed, revision_o
 from aerobee.nameserver.config import TopicPolicy
 from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.key_values import Delete, KeyValue, Put
+from aerobee.nameserver.placement import (
+    added_to,
+    grow_queues,
+    leveled,
+    place_queues,
+    with_queues,
+    without_keys_on,
+)
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.route_table import DELETED_TOPICS_MAX
 from aerobee.nameserver.stored import (
@@ -117,7 +124,7 @@ class Topics:
             expected = {self._keys.topic(name): 0, self._keys.deletion(name): deletion}
             return self._put(topic, expected)
 
-        with self._limits.creating(topic, self._cache.table.topics, automatic=automatic):
+        with self._limits.creating(topic, self._cache.table, automatic=automatic):
             written = await changed(self._etcd, read_deletion, decide, what=_topic_name(name))
             return await self._shown(*written)
 
@@ -219,12 +226,60 @@ class Topics:
                     f"topic {name!r} has queues only on {broker_name}: give it queues elsewhere "
                     f"with `aerobee topic update {name} --queues N`, or delete it"
                 )
-            remaining = dataclasses.replace(topic, queues_by_broker=kept)
+            is_retired = broker_name in topic.retired
+            remaining = dataclasses.replace(
+                topic,
+                queues_by_broker=kept,
+                key_order=tuple(run for run in topic.key_order if run.broker_name != broker_name),
+                retired={**topic.retired, **({broker_name: ()} if is_retired else {})},
+            )
             return self._put(remaining, {key: topic.revision})
 
         read = partial(self._etcd.get, key)
         found, revision = await changed(self._etcd, read, decide, what=_topic_name(name))
         return None if found is None else await self._shown(found, revision)
+
+    async def spread(
+        self, name: str, *, retire: Collection[str] = (), preview: bool = False
+    ) -> tuple[Topic, Topic]:
+        """The topic before, and with as many queues on each live replica set as on the one that has
+        most; or, to `retire` it from some sets, with a successor elsewhere for each of its queues
+        there, which take no new messages from then on. With `preview`, nothing is changed.
+
+        Raises:
+            TopicNotFound, InvalidArgument, LimitReached, NoBrokerAvailable, RegistryUnavailable.
+        """
+        key = self._keys.topic(name)
+        before: Topic | None = None
+
+        def decide(entry: KeyValue | None) -> Write[Topic] | Keep[Topic]:
+            nonlocal before
+            before = topic = self._topic(name, entry)
+            after = self._retired(topic, retire) if retire else self._leveled(topic)
+            if preview or after == topic:
+                return Keep(after)
+            return self._put(after, {key: topic.revision})
+
+        read = partial(self._etcd.get, key)
+        after, revision = await changed(self._etcd, read, decide, what=_topic_name(name))
+        assert before is not None, "the change was decided on what was read"
+        if preview or after == before:
+            return before, after
+        return before, await self._shown(after, revision)
+
+    async def remove_retired(self, name: str, broker_name: str) -> Topic:
+        """Take the topic's retired queues on a replica set out of it, whatever they hold.
+
+        Raises:
+            TopicNotFound, InvalidArgument, RegistryUnavailable.
+        """
+        topic = self._topic(name, await self._etcd.get(self._keys.topic(name)))
+        if broker_name not in topic.retired:
+            raise InvalidArgument(
+                f"topic {name!r} is not retired from {broker_name}: retire it with `aerobee topic "
+                f"spread {name} --retire {broker_name}` first"
+            )
+        return await self.take_queues(name, broker_name) or topic
 
     async def _last_deletion(self, name: str, *, is_cached: bool) -> int:
         """The revision of the name's last deletion, as this nameserver's routes or etcd have it; 0
@@ -320,18 +375,47 @@ class Topics:
                 "messages would be lost; create another topic instead"
             )
         self._check_queues(queues)
-        replica_sets = self._replica_sets_for(topic.name)
+        replica_sets = self._replica_sets_for(topic.name, topic.retired)
         grown = grow_queues(topic.name, topic.queues_by_broker, queues, replica_sets)
-        added = {name: count - topic.queues_by_broker.get(name, 0) for name, count in grown.items()}
-        self._check_taking_messages(topic.name, added)
-        self._limits.check_queues(self._cache.table.topics.values(), added)
-        return dataclasses.replace(topic, queues_by_broker=grown)
+        return self._allowed(topic, with_queues(topic, grown))
 
-    def _replica_sets_for(self, name: str) -> tuple[str, ...]:
-        replica_sets = self._cache.table.replica_sets_for_queues()
+    def _leveled(self, topic: Topic) -> Topic:
+        replica_sets = self._taking_messages(self._replica_sets_for(topic.name, topic.retired))
+        queues = leveled(topic, replica_sets, queues_max=self._policy.queues_max)
+        return self._allowed(topic, with_queues(topic, queues))
+
+    def _retired(self, topic: Topic, names: Collection[str]) -> Topic:
+        """Raises InvalidArgument: it has no queues there; NoBrokerAvailable, LimitReached."""
+        unknown = sorted(set(names) - topic.queues_by_broker.keys() - topic.retired.keys())
+        if unknown:
+            raise InvalidArgument(
+                f"topic {topic.name!r} has no queues on {', '.join(unknown)}: see `aerobee topic "
+                f"show {topic.name}`"
+            )
+        if not set(names) - topic.retired.keys():
+            return topic
+        replica_sets = self._taking_messages(
+            self._replica_sets_for(topic.name, {*topic.retired, *names})
+        )
+        after = without_keys_on(topic, names, replica_sets)
+        self._check_queues(after.queues)
+        return self._allowed(topic, after)
+
+    def _allowed(self, topic: Topic, after: Topic) -> Topic:
+        """Raises NoBrokerAvailable, LimitReached."""
+        added = added_to(topic, after.queues_by_broker)
+        self._check_taking_messages(topic.name, added)
+        self._limits.check_queues(self._cache.table, added)
+        return after
+
+    def _replica_sets_for(self, name: str, without: Collection[str] = ()) -> tuple[str, ...]:
+        found = self._cache.table.replica_sets_for_queues()
+        replica_sets = tuple(each for each in found if each not in without)
         if not replica_sets:
+            others = " other than those that the topic is retired from" if without else ""
             raise NoBrokerAvailable(
-                f"topic {name!r} cannot be placed: no open broker group has a master; start one"
+                f"topic {name!r} cannot be placed: no open broker group{others} has a master; "
+                "start one"
             )
         return replica_sets
 
@@ -387,35 +471,3 @@ def _check_size(attributes: Mapping[str, str]) -> None:
             f"the topic's attributes would take {size} bytes; at most {ATTRIBUTES_BYTES_MAX} are "
             "allowed: shorten or remove some"
         )
-
-
-def place_queues(topic: str, queues: int, replica_sets: Sequence[str]) -> dict[str, int]:
-    """Replica set -> number of queues; replica sets that would get none are left out."""
-    return grow_queues(topic, {}, queues, replica_sets)
-
-
-def grow_queues(
-    topic: str, current: Mapping[str, int], queues: int, replica_sets: Sequence[str]
-) -> dict[str, int]:
-    """`current` with queues added until there are `queues`, each to the replica set that has the
-    fewest: they are spread as evenly as whole numbers allow. Which sets get one more than the
-    others depends on the topic's name, so that many small topics do not all land on the first set,
-    and every nameserver decides alike.
-
-    Only `replica_sets` get new ones; existing queues stay where they are: queue ids start at 0 on
-    each set.
-    """
-    assert replica_sets, "there must be a replica set to place queues on"
-    assert queues >= sum(current.values()), "queues are never taken away"
-    ordered = sorted(replica_sets)
-    start = zlib.crc32(topic.encode()) % len(ordered)
-    turns = ordered[start:] + ordered[:start]
-    counts = {replica_set: current.get(replica_set, 0) for replica_set in turns}
-    for _ in range(queues - sum(current.values())):
-        fewest = min(turns, key=counts.__getitem__)  # the first among equals
-        counts[fewest] += 1
-    return {
-        replica_set: count
-        for replica_set, count in sorted((dict(current) | counts).items())
-        if count
-    }

@@ -596,20 +596,22 @@ class QueryBoundsResponse(_message.Message):
     def __init__(self, bounds: _Optional[_Iterable[_Union[QueueBounds, _Mapping]]] = ...) -> None: ...
 
 class QueueBounds(_message.Message):
-    __slots__ = ("status", "topic", "queue_id", "min_offset", "max_offset", "last_store_timestamp_ms")
+    __slots__ = ("status", "topic", "queue_id", "min_offset", "max_offset", "last_store_timestamp_ms", "retired")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LAST_STORE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    RETIRED_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     topic: str
     queue_id: int
     min_offset: int
     max_offset: int
     last_store_timestamp_ms: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., last_store_timestamp_ms: _Optional[int] = ...) -> None: ...
+    retired: bool
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., last_store_timestamp_ms: _Optional[int] = ..., retired: _Optional[bool] = ...) -> None: ...
 
 class SearchByTimestampRequest(_message.Message):
     __slots__ = ("queues", "timestamp_ms", "boundary")
@@ -946,8 +948,10 @@ class DeleteGroupResponse(_message.Message):
     def __init__(self, known: _Optional[bool] = ..., members_ended: _Optional[int] = ..., removed_count: _Optional[int] = ..., removed: _Optional[_Iterable[_Union[CommittedOffset, _Mapping]]] = ...) -> None: ...
 
 class DescribeRemainingRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
 
 class RemainingDescription(_message.Message):
     __slots__ = ("refuses", "refuses_in_ms", "readers", "unread", "delayed", "open_transactions", "set_aside", "in_flight", "dead_letters")

@@ -2,7 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -148,7 +148,7 @@ class QueueName(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., broker_name: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
 
 class TopicConfig(_message.Message):
-    __slots__ = ("name", "perm", "order", "attributes", "queues_by_broker", "revision", "deleted", "deleted_at")
+    __slots__ = ("name", "perm", "order", "attributes", "queues_by_broker", "revision", "deleted", "deleted_at", "key_order", "retired")
     class AttributesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +171,8 @@ class TopicConfig(_message.Message):
     REVISION_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
     DELETED_AT_FIELD_NUMBER: _ClassVar[int]
+    KEY_ORDER_FIELD_NUMBER: _ClassVar[int]
+    RETIRED_FIELD_NUMBER: _ClassVar[int]
     name: str
     perm: int
     order: bool
@@ -179,7 +181,27 @@ class TopicConfig(_message.Message):
     revision: int
     deleted: bool
     deleted_at: int
-    def __init__(self, name: _Optional[str] = ..., perm: _Optional[int] = ..., order: _Optional[bool] = ..., attributes: _Optional[_Mapping[str, str]] = ..., queues_by_broker: _Optional[_Mapping[str, int]] = ..., revision: _Optional[int] = ..., deleted: _Optional[bool] = ..., deleted_at: _Optional[int] = ...) -> None: ...
+    key_order: _containers.RepeatedCompositeFieldContainer[QueueRun]
+    retired: _containers.RepeatedCompositeFieldContainer[RetiredQueues]
+    def __init__(self, name: _Optional[str] = ..., perm: _Optional[int] = ..., order: _Optional[bool] = ..., attributes: _Optional[_Mapping[str, str]] = ..., queues_by_broker: _Optional[_Mapping[str, int]] = ..., revision: _Optional[int] = ..., deleted: _Optional[bool] = ..., deleted_at: _Optional[int] = ..., key_order: _Optional[_Iterable[_Union[QueueRun, _Mapping]]] = ..., retired: _Optional[_Iterable[_Union[RetiredQueues, _Mapping]]] = ...) -> None: ...
+
+class QueueRun(_message.Message):
+    __slots__ = ("broker_name", "first", "count")
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    broker_name: str
+    first: int
+    count: int
+    def __init__(self, broker_name: _Optional[str] = ..., first: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
+class RetiredQueues(_message.Message):
+    __slots__ = ("broker_name", "successors")
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    SUCCESSORS_FIELD_NUMBER: _ClassVar[int]
+    broker_name: str
+    successors: _containers.RepeatedCompositeFieldContainer[QueueRun]
+    def __init__(self, broker_name: _Optional[str] = ..., successors: _Optional[_Iterable[_Union[QueueRun, _Mapping]]] = ...) -> None: ...
 
 class BrokerIdentity(_message.Message):
     __slots__ = ("cluster", "broker_name", "broker_id", "instance")

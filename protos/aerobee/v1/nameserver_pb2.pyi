@@ -330,6 +330,36 @@ class UpdateTopicRequest(_message.Message):
     attributes: _containers.ScalarMap[str, str]
     def __init__(self, cluster: _Optional[str] = ..., name: _Optional[str] = ..., queues: _Optional[int] = ..., perm: _Optional[int] = ..., order: _Optional[bool] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
+class SpreadTopicRequest(_message.Message):
+    __slots__ = ("cluster", "name", "retire", "preview")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RETIRE_FIELD_NUMBER: _ClassVar[int]
+    PREVIEW_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    name: str
+    retire: _containers.RepeatedScalarFieldContainer[str]
+    preview: bool
+    def __init__(self, cluster: _Optional[str] = ..., name: _Optional[str] = ..., retire: _Optional[_Iterable[str]] = ..., preview: _Optional[bool] = ...) -> None: ...
+
+class SpreadTopicResponse(_message.Message):
+    __slots__ = ("before", "after")
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    before: _common_pb2.TopicConfig
+    after: _common_pb2.TopicConfig
+    def __init__(self, before: _Optional[_Union[_common_pb2.TopicConfig, _Mapping]] = ..., after: _Optional[_Union[_common_pb2.TopicConfig, _Mapping]] = ...) -> None: ...
+
+class RemoveRetiredRequest(_message.Message):
+    __slots__ = ("cluster", "name", "broker_name")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    name: str
+    broker_name: str
+    def __init__(self, cluster: _Optional[str] = ..., name: _Optional[str] = ..., broker_name: _Optional[str] = ...) -> None: ...
+
 class DeleteTopicRequest(_message.Message):
     __slots__ = ("cluster", "name")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]

@@ -60,6 +60,16 @@ class NameserverServiceStub:
                 request_serializer=aerobee_dot_v1_dot_nameserver__pb2.UpdateTopicRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_common__pb2.TopicConfig.FromString,
                 _registered_method=True)
+        self.SpreadTopic = channel.unary_unary(
+                '/aerobee.v1.NameserverService/SpreadTopic',
+                request_serializer=aerobee_dot_v1_dot_nameserver__pb2.SpreadTopicRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_nameserver__pb2.SpreadTopicResponse.FromString,
+                _registered_method=True)
+        self.RemoveRetired = channel.unary_unary(
+                '/aerobee.v1.NameserverService/RemoveRetired',
+                request_serializer=aerobee_dot_v1_dot_nameserver__pb2.RemoveRetiredRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_common__pb2.TopicConfig.FromString,
+                _registered_method=True)
         self.DeleteTopic = channel.unary_unary(
                 '/aerobee.v1.NameserverService/DeleteTopic',
                 request_serializer=aerobee_dot_v1_dot_nameserver__pb2.DeleteTopicRequest.SerializeToString,
@@ -141,6 +151,23 @@ class NameserverServiceServicer:
 
     def UpdateTopic(self, request, context):
         """Queue counts can grow; shrinking is refused with INVALID_ARGUMENT. TOPIC_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SpreadTopic(self, request, context):
+        """Adds queues of a topic on broker groups that have fewer than others; or closes its queues on some
+        groups, each of which gets a successor elsewhere. INVALID_ARGUMENT, TOPIC_NOT_FOUND,
+        NO_BROKER_AVAILABLE, LIMIT_REACHED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveRetired(self, request, context):
+        """Takes a topic's retired queues out of it, whatever they hold. INVALID_ARGUMENT for queues that
+        are not retired.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -232,6 +259,16 @@ def add_NameserverServiceServicer_to_server(servicer, server):
             'UpdateTopic': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateTopic,
                     request_deserializer=aerobee_dot_v1_dot_nameserver__pb2.UpdateTopicRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_common__pb2.TopicConfig.SerializeToString,
+            ),
+            'SpreadTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.SpreadTopic,
+                    request_deserializer=aerobee_dot_v1_dot_nameserver__pb2.SpreadTopicRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_nameserver__pb2.SpreadTopicResponse.SerializeToString,
+            ),
+            'RemoveRetired': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveRetired,
+                    request_deserializer=aerobee_dot_v1_dot_nameserver__pb2.RemoveRetiredRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_common__pb2.TopicConfig.SerializeToString,
             ),
             'DeleteTopic': grpc.unary_unary_rpc_method_handler(
@@ -409,6 +446,60 @@ class NameserverService:
             target,
             '/aerobee.v1.NameserverService/UpdateTopic',
             aerobee_dot_v1_dot_nameserver__pb2.UpdateTopicRequest.SerializeToString,
+            aerobee_dot_v1_dot_common__pb2.TopicConfig.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SpreadTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.NameserverService/SpreadTopic',
+            aerobee_dot_v1_dot_nameserver__pb2.SpreadTopicRequest.SerializeToString,
+            aerobee_dot_v1_dot_nameserver__pb2.SpreadTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveRetired(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.NameserverService/RemoveRetired',
+            aerobee_dot_v1_dot_nameserver__pb2.RemoveRetiredRequest.SerializeToString,
             aerobee_dot_v1_dot_common__pb2.TopicConfig.FromString,
             options,
             channel_credentials,

@@ -14,6 +14,7 @@ from aerobee.broker.cluster.closing import Closing
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.records import condition_value, place_of, view_of
 from aerobee.broker.cluster.registration import Registration, RegistrationConfig
+from aerobee.broker.cluster.retired_topics import RetiredTopics
 from aerobee.broker.cluster.topic_directives import AnnouncedTopic, apply_topics
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.offsets.feature import Progress
@@ -40,6 +41,9 @@ from aerobee.v1 import common_pb2, nameserver_pb2
 
 SAVE_TIMEOUT_S = 0.5
 """How long the next directive waits for topics to reach the disk."""
+SAVE_PAUSE_S = 50e-6
+"""For each topic in the table: how long after a save the next one is left to the regular saves. A
+save writes all topics, so that saving each of many new ones would take time with their square."""
 TROUBLE_LENGTH_MAX = 1_000
 """A heartbeat must stay within the nameserver's limits, however long an error's text is."""
 
@@ -83,6 +87,7 @@ class Parts(Protocol):
     report: ReplicationReport
     handover: Handover
     closing: Closing
+    retired: RetiredTopics
     writability: Writability
     watch: DiskWatch
     slow_loop: SlowLoop
@@ -100,6 +105,8 @@ class ClusterLink:
         self._book = parts.access.book
         self._topic_ends = parts.progress.topic_ends
         self._saving: asyncio.Task[None] | None = None
+        self._save_from_s = float("-inf")
+        """Until then, topics are left to the regular saves; loop time."""
 
     def registration(self) -> Registration | None:
         """None: the broker is a cluster by itself."""
@@ -185,20 +192,28 @@ class ClusterLink:
         self._topic_ends.wake()
         if not (directive.topics or directive.topics_complete or directive.metadata_revision):
             return
+        announced = [self._announced(topic) for topic in directive.topics]
+        for topic in announced:
+            self._parts.retired.hear(
+                topic.name, is_retired=topic.is_retired, is_master=roles.may_act()
+            )
         gone = apply_topics(
             self._topics,
-            [self._announced(topic) for topic in directive.topics],
+            announced,
             metadata_revision=directive.metadata_revision,
             metadata_history=directive.metadata_history,
             is_complete=directive.topics_complete,
             ended_at_ms=self._topic_ends.ended_at_ms,
         )
         self._topic_ends.wake()
+        is_urgent = any(topic.deleted or topic.is_retired for topic in announced)
         if gone:
             # Readers of a deleted topic find out by asking again.
             self._parts.egress.wake_all()
         if self._saving is None:
             loop = asyncio.get_running_loop()
+            if not is_urgent and loop.time() < self._save_from_s:
+                return
             self._saving = loop.create_task(self._save_topics(), name="save-topics")
             await asyncio.wait((self._saving,), timeout=SAVE_TIMEOUT_S)
         if self._saving.done():
@@ -211,6 +226,8 @@ class ClusterLink:
             await self._parts.files.save(TOPICS_PATH)
         except NotWritable as error:
             log_event(log, "topics not saved", level=logging.WARNING, reason=error)
+        pause_s = SAVE_PAUSE_S * len(self._topics)
+        self._save_from_s = asyncio.get_running_loop().time() + pause_s
 
     def _replica_set_of(self, directive: nameserver_pb2.BrokerDirective) -> ReplicaSetView | None:
         """The record; from a nameserver that knows of no replicas, what it says of this one. None
@@ -234,6 +251,9 @@ class ClusterLink:
         return AnnouncedTopic(
             name=topic.name,
             queue_count=topic.queues_by_broker.get(self._identity.broker_name, 0),
+            is_retired=any(
+                each.broker_name == self._identity.broker_name for each in topic.retired
+            ),
             perm=topic.perm,
             order=topic.order,
             revision=topic.revision,

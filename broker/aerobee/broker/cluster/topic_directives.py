@@ -21,6 +21,8 @@ class AnnouncedTopic:
     perm: int
     order: bool
     revision: int
+    is_retired: bool = False
+    """It takes no new messages here."""
     deleted: bool = False
     deleted_at_ms: int = 0
     """When a topic of this name was last deleted, Unix ms; 0: never, or no longer remembered."""
@@ -60,7 +62,7 @@ def apply_topics(
             replace(
                 known,
                 read_queue_count=topic.queue_count,
-                write_queue_count=topic.queue_count,
+                write_queue_count=0 if topic.is_retired else topic.queue_count,
                 perm=topic.perm,
                 order=topic.order,
                 attributes={**_kept_attributes(known), **topic.attributes},

@@ -8,6 +8,7 @@ from typing import Protocol
 from aerobee.access.needs import Resources
 from aerobee.access.node import NodeAccess
 from aerobee.broker.cluster.closing import Closing
+from aerobee.broker.cluster.retired_topics import RetiredTopics
 from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.counters import Counters
@@ -105,6 +106,7 @@ class Parts(Protocol):
     cleaning: Cleaning
     handover: Handover
     closing: Closing
+    retired: RetiredTopics
     state: BrokerState
     remaining: RemainingReading
     snapshots: Snapshots
@@ -211,6 +213,7 @@ def _offset_service(parts: Parts) -> OffsetService:
         parts.retries.send_backs,
         parts.retries.dead_letters,
         parts.reads.loop_turns,
+        is_sealed=parts.retired.is_sealed,
         after_reset=parts.popping.until_written,
     )
 
@@ -243,6 +246,7 @@ def _admin_service(parts: Parts) -> AdminService:
         parts.cleaning,
         parts.handover,
         parts.closing,
+        parts.retired,
         parts.remaining.read,
         BrokerNeeds(Resources(parts.config.cluster)),
     )

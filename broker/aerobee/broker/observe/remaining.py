@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,7 +12,12 @@ from aerobee.broker.reading.unread import GroupUnread, UnreadCounts
 from aerobee.broker.retries.dead_letters import SETTLED_BY
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.transactions.feature import Transactions
-from aerobee.domain.names import DEAD_LETTER_PREFIX, is_system_group, is_system_topic
+from aerobee.domain.names import (
+    DEAD_LETTER_PREFIX,
+    RETRY_PREFIX,
+    is_system_group,
+    is_system_topic,
+)
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy
 from aerobee.runtime.metrics.slices import Slices
@@ -52,14 +57,28 @@ class RemainingReading:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
-    async def read(self) -> Remaining:
-        """Raises NotMaster, AerobeeError: what remains cannot be determined now."""
+    async def read(self, topic: str = "") -> Remaining:
+        """Of everything, or only of one topic: then dead letters do not count, which stay where
+        they are, and messages in flight or failed count with all others that the groups reading it
+        have in their retry topics here, as these do not say where a message came from.
+
+        Raises NotMaster, AerobeeError: what remains cannot be determined now.
+        """
         self._parts.guard.check_acting()
         slices = Slices(self._parts.clock)
         rows = await self._parts.unread.read(slices, _is_of_users)
+        counted = set[str]()
+        if topic:
+            groups = {row.group for row in rows if row.topic == topic}
+            counted = {topic, *(f"{RETRY_PREFIX}{group}" for group in groups)}
+            rows = [row for row in rows if row.topic in counted]
         readers = [(row.group, row.topic, await self._all_unread(row, slices)) for row in rows]
-        delayed = sum(each.messages for each in await self._parts.delays.counts.by_topic())
-        dead_letters = await self._dead_letters(slices)
+        delayed = sum(
+            each.messages
+            for each in await self._parts.delays.counts.by_topic()
+            if not topic or not each.topic or each.topic in counted
+        )
+        dead_letters = 0 if topic else await self._dead_letters(slices)
         transactions = self._parts.transactions
         # Everything must have been read under one term, or it is worthless.
         self._parts.guard.check_acting()
@@ -68,8 +87,8 @@ class RemainingReading:
         return Remaining(
             readers=sorted((each for each in readers if each[2]), key=lambda each: -each[2]),
             delayed=delayed,
-            open_transactions=sum(transactions.pending.by_topic.values()),
-            set_aside=len(transactions.aside),
+            open_transactions=_of(transactions.pending.by_topic, topic),
+            set_aside=_of(transactions.aside.by_topic, topic) if topic else len(transactions.aside),
             in_flight=sum(row.in_flight or 0 for row in rows),
             dead_letters=dead_letters,
         )
@@ -90,6 +109,10 @@ class RemainingReading:
             found += max(0, bounds.max_offset - first) - settled
             await slices.breathe()
         return found
+
+
+def _of(by_topic: Mapping[str, int], topic: str) -> int:
+    return by_topic.get(topic, 0) if topic else sum(by_topic.values())
 
 
 def _is_of_users(group: str, topic: str) -> bool:

@@ -53,10 +53,27 @@ class Closed(Protocol):
         ...
 
 
+class Retired(Protocol):
+    """Which topics are retired; implemented by
+    aerobee.broker.cluster.retired_topics.RetiredTopics."""
+
+    def check(self, topic: str) -> None:
+        """Raises NotWritable."""
+        ...
+
+
 class Guard:
     """The broker's state and the checks derived from it."""
 
-    __slots__ = ("_authority", "_broker_name", "_closed", "_failure", "_stopping", "_topics")
+    __slots__ = (
+        "_authority",
+        "_broker_name",
+        "_closed",
+        "_failure",
+        "_retired",
+        "_stopping",
+        "_topics",
+    )
 
     def __init__(
         self,
@@ -65,8 +82,10 @@ class Guard:
         broker_name: str,
         authority: Authority | None = None,
         closed: Closed | None = None,
+        retired: Retired | None = None,
     ) -> None:
         """Without `authority`: a master without slaves."""
+        self._retired = retired
         self._authority = authority
         self._closed = closed
         self._topics = topics
@@ -128,15 +147,15 @@ class Guard:
         """Check that a client's new message may be appended to this queue.
 
         Raises:
-            NotWritable: the broker group is closed. IllegalName, TopicNotFound, NotWritableTopic,
-                QueueNotFound: see aerobee.runtime.errors.
+            NotWritable: the broker group is closed, or the topic retired from it. IllegalName,
+                TopicNotFound, NotWritableTopic, QueueNotFound: see aerobee.runtime.errors.
         """
         if self._closed is not None:
             self._closed.check()
         if names.is_retry_topic(topic):
             # What has no origin would not be a message that the group has failed with.
             raise NotWritableTopic(names.NO_TARGET.format(topic))
-        self.check_append(topic, queue_id)
+        self._check_append(topic, queue_id, is_new=True)
 
     def check_append(self, topic: str, queue_id: int) -> None:
         """Check that this queue may take a message, including one that the broker already has.
@@ -144,6 +163,9 @@ class Guard:
         Raises:
             IllegalName, TopicNotFound, NotWritableTopic, QueueNotFound: see aerobee.runtime.errors.
         """
+        self._check_append(topic, queue_id, is_new=False)
+
+    def _check_append(self, topic: str, queue_id: int, *, is_new: bool) -> None:
         entry = self._topics.get(topic)
         if entry is None:
             self._refuse_unknown(topic)
@@ -164,7 +186,11 @@ class Guard:
                 f"topic {topic} is not writable (perm {entry.perm}); update the topic to allow it"
             )
         elif not 0 <= queue_id < entry.write_queue_count:
-            raise self._queue_not_found(topic, queue_id, entry.write_queue_count)
+            queues = self.write_queues(topic)
+            if not 0 <= queue_id < queues:
+                raise self._queue_not_found(topic, queue_id, queues)
+            if is_new and self._retired is not None:
+                self._retired.check(topic)
 
     def check_read(self, topic: str, queue_id: int) -> None:
         """Check that a client may read this queue.
@@ -210,9 +236,12 @@ class Guard:
             self._refuse_unknown(topic)
 
     def write_queues(self, topic: str) -> int:
-        """The number of queues of the topic that take messages here; 0 if it is unknown."""
+        """The number of queues of the topic that take messages here, at least those that the broker
+        already has; 0 if it is unknown."""
         entry = self._topics.get(topic)
-        return 0 if entry is None else entry.write_queue_count
+        if entry is None:
+            return 0
+        return entry.read_queue_count if entry.is_retired else entry.write_queue_count
 
     def has_batch_queues(self, topic: str) -> bool:
         """Whether its messages are in batch consume queues, which are kept but not served."""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.commands.topic_spread import spread
 from aerobee.cli.completion import topic_names
 from aerobee.cli.moments import timestamp_text
 from aerobee.cli.options import confirm, json_option, settings_option, wide_option, yes_option
-from aerobee.cli.output import counted, print_documents, print_json, remark_unanswered, say
+from aerobee.cli.output import counted, print_documents, print_json, remark, remark_unanswered, say
 from aerobee.cli.target import Target, target_options
 from aerobee.domain.topic_attributes import DECLARED_TYPES, MESSAGE_TYPE
 
@@ -41,6 +42,8 @@ COUNT_TIMEOUT_S = 2.0
 def topic() -> None:
     """Create, list, show, change and delete topics."""
 
+
+topic.add_command(spread)
 
 attribute_option = settings_option(
     "--attribute", "attributes", help="An attribute of the topic; repeatable."
@@ -204,11 +207,14 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
                 "permission": permission,
                 "ordered": described.ordered,
                 "attributes": described.attributes,
+                "retired": list(described.retired),
                 "queues": queues,
                 "unanswered": list(unanswered),
             }
         )
         return
+    if described.retired:
+        remark(f"retired from {', '.join(described.retired)}: these queues take no new messages")
     count = sum(found.count for found in bounds.values())
     print_documents(
         queues,

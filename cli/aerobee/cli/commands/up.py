@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import secrets
 import shutil
@@ -26,7 +27,7 @@ from aerobee.cli.local_cluster.plan import ClusterPlan, Ports
 from aerobee.cli.local_cluster.ports import free_numbers, free_ports
 from aerobee.cli.local_cluster.sizes import SMALL, SMALLEST, note_sizes, sizes_of
 from aerobee.cli.options import settings_option
-from aerobee.cli.output import remark, say
+from aerobee.cli.output import counted, remark, say
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.private_files import make_private_folder, private_opener
 
@@ -49,6 +50,25 @@ def _metrics_port(_: click.Context, __: click.Parameter, text: str | None) -> in
     return int(text)
 
 
+def _brokers(context: click.Context, parameter: click.Parameter, text: str) -> int:
+    """The number of broker groups; `--replicas` is known already."""
+    if text == "auto":
+        return _brokers_of_cores(len(os.sched_getaffinity(0)), context.params["replicas"])
+    numbers = click.IntRange(1, planning.BROKERS_MAX)
+    return int(numbers(text, parameter, context))
+
+
+def _brokers_of_cores(cores: int, replicas: int) -> int:
+    """How many broker groups the cores are good for; tells why."""
+    brokers = planning.brokers_of_cores(cores, replicas)
+    of_replicas = f" of {replicas} replicas each" if replicas > 1 else ""
+    remark(
+        f"{counted(brokers, 'broker group')}{of_replicas}: a broker uses one core, this process "
+        f"may use {cores}, and one is for the nameserver, etcd and clients"
+    )
+    return brokers
+
+
 @click.command()
 @click.option(
     "--data",
@@ -58,13 +78,16 @@ def _metrics_port(_: click.Context, __: click.Parameter, text: str | None) -> in
 @click.option("--ephemeral", is_flag=True, help="Use a temporary folder and remove it at the end.")
 @click.option(
     "--brokers",
-    type=click.IntRange(1, planning.BROKERS_MAX),
-    default=1,
+    metavar="NUMBER|auto",
+    callback=_brokers,
+    default="1",
     show_default=True,
-    help="Number of broker groups; each uses up to one core.",
+    help="Number of broker groups; each uses up to one core. auto: as many processes as this "
+    "process may use cores, but one.",
 )
 @click.option(
     "--replicas",
+    is_eager=True,
     type=click.IntRange(1, planning.REPLICAS_MAX),
     default=1,
     show_default=True,

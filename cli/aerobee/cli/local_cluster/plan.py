@@ -275,6 +275,15 @@ def broker_name(index: int) -> str:
     return f"broker-{letters}"
 
 
+def brokers_of_cores(cores: int, replicas: int) -> int:
+    """One broker process per core but one, in groups of `replicas`; at least one group.
+
+    >>> brokers_of_cores(16, 1), brokers_of_cores(16, 3), brokers_of_cores(1, 1)
+    (15, 5, 1)
+    """
+    return min(max(1, (cores - 1) // replicas), BROKERS_MAX)
+
+
 def default_ports(
     *,
     brokers: int,

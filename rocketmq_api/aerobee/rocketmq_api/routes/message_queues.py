@@ -6,9 +6,10 @@ message groups onto positions in one, and stop and start their polls when the ot
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
-from aerobee.cluster_view.route import PERM_READ, PERM_WRITE, TopicRoute
+from aerobee.cluster_view.route import PERM_READ, PERM_WRITE, MessageQueue, TopicRoute
 from aerobee.rocketmq_api.routes.endpoints import endpoints_of
 from aerobee.rocketmq_api.rules.message_types import accepted_types
 from aerobee.rocketmq_api.sending.message_types import V2_TYPES
@@ -64,9 +65,15 @@ def _permission(route: TopicRoute, broker_name: str) -> v2.Permission | None:
 
 
 def assignments(
-    route: TopicRoute, topic: v2.Resource, *, is_ordered: bool, is_outside: bool = False
+    route: TopicRoute,
+    topic: v2.Resource,
+    *,
+    is_ordered: bool,
+    is_outside: bool = False,
+    waiting: Collection[MessageQueue] = (),
 ) -> list[v2.Assignment]:
-    """What a consumer polls: each broker once, or each of its queues if the group is ordered.
+    """What a consumer polls: each broker once, or each of its queues if the group is ordered, but
+    for those `waiting`.
 
     Every member of a group gets the same: what one of them has is invisible to the others.
 
@@ -85,6 +92,7 @@ def assignments(
         )
         for broker, count in _brokers(route, is_outside=is_outside)
         for queue_id in (range(count) if is_ordered else (ALL_QUEUES,))
+        if MessageQueue(route.topic, broker.name, queue_id) not in waiting
     ]
 
 

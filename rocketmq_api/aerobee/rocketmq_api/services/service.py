@@ -11,6 +11,7 @@ from contextlib import aclosing
 from typing import Any, NoReturn
 
 from aerobee.cluster_view.route import TopicRoute
+from aerobee.cluster_view.succession import Succession
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.codes import OK, Refused
@@ -72,6 +73,7 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         `node`: a unique name among the nodes."""
         self._groups = groups
         self.questions = Questions()
+        self._succession = Succession(peers, clock)
         of_queues = Masters(routes, peers, own)
         of_pops = Masters(routes, peers, pops)
         of_transactions = Masters(routes, peers, transactions)
@@ -123,10 +125,15 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         group = stored_group(request.group, caller.namespace)
         route = await self._route(request.topic, caller)
         is_ordered = (await self._groups.rules(group)).is_ordered
+        waiting = await self._succession.waiting(route, group) if is_ordered else {}
         return service_pb2.QueryAssignmentResponse(
             status=OK,
             assignments=assignments(
-                route, request.topic, is_ordered=is_ordered, is_outside=came_outside(context)
+                route,
+                request.topic,
+                is_ordered=is_ordered,
+                is_outside=came_outside(context),
+                waiting=waiting,
             ),
         )
 

@@ -9,6 +9,7 @@ import grpc
 
 from aerobee.access.running import require_seen, topics_seen
 from aerobee.broker.cluster.closing import Closing
+from aerobee.broker.cluster.retired_topics import RetiredTopics
 from aerobee.broker.edge.own.convert import remaining_message, stats_message, unread_removals
 from aerobee.broker.edge.own.needs import BrokerNeeds, topics_of
 from aerobee.broker.observe.remaining import Remaining
@@ -36,10 +37,13 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
         cleaning: Cleaning,
         handover: Handover,
         closing: Closing,
-        remaining: Callable[[], Awaitable[Remaining]],
+        retired: RetiredTopics,
+        remaining: Callable[[str], Awaitable[Remaining]],
         needs: BrokerNeeds,
     ) -> None:
-        """`remaining`: what would be lost if this broker group were removed now."""
+        """`remaining`: what would be lost if this broker group, or a topic's queues here, were
+        removed now."""
+        self._retired = retired
         self._identity = identity
         self._statistics = statistics
         self._lookup = lookup
@@ -119,8 +123,10 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
     async def DescribeRemaining(
         self, request: broker_pb2.DescribeRemainingRequest, context: Context
     ) -> broker_pb2.RemainingDescription:
-        remaining = await self._remaining()
-        closing = self._closing
-        return remaining_message(
-            remaining, refuses=closing.refuses, refuses_in_ms=closing.refuses_in_ms
-        )
+        topic = request.topic
+        remaining = await self._remaining(topic)
+        if topic:
+            refuses, in_ms = self._retired.is_sealed(topic), self._retired.refuses_in_ms(topic)
+        else:
+            refuses, in_ms = self._closing.refuses, self._closing.refuses_in_ms
+        return remaining_message(remaining, refuses=refuses, refuses_in_ms=in_ms)

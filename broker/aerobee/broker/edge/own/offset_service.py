@@ -66,9 +66,11 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         dead_letters: DeadLetters,
         turns: LoopTurns,
         *,
+        is_sealed: Callable[[str], bool],
         after_reset: Callable[[], Awaitable[None]],
     ) -> None:
-        """`after_reset` returns once the consequences of a reset are in effect, too."""
+        """`is_sealed`: as RetiredTopics says of a topic. `after_reset` returns once the
+        consequences of a reset are in effect, too."""
         self._after_reset = after_reset
         self._offsets = offsets
         self._removal = removal
@@ -77,6 +79,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         self._send_backs = send_backs
         self._dead_letters = dead_letters
         self._turns = turns
+        self._is_sealed = is_sealed
 
     async def CommitOffsets(
         self, request: broker_pb2.CommitOffsetsRequest, context: Context
@@ -133,6 +136,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         except AerobeeError as error:
             return broker_pb2.QueueBounds(status=_short(error), topic=topic, queue_id=queue_id)
         last_ms = await self._queues.last_store_timestamp_ms(topic, queue_id)
+        is_sealed = self._is_sealed(topic)
         min_offset, max_offset = self._queues.bounds(topic, queue_id)
         return broker_pb2.QueueBounds(
             status=status_of(None),
@@ -141,6 +145,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
             min_offset=min_offset,
             max_offset=max_offset,
             last_store_timestamp_ms=last_ms,
+            retired=is_sealed,
         )
 
     async def SearchByTimestamp(

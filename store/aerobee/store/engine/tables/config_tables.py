@@ -67,6 +67,11 @@ class TopicConfig:
     unknown: Mapping[str, JsonValue] = field(default_factory=dict)
 
     @property
+    def is_retired(self) -> bool:
+        """Whether its queues are read to the end and take no new messages of clients."""
+        return self.write_queue_count == 0 < self.read_queue_count
+
+    @property
     def has_batch_queues(self) -> bool:
         """Whether its messages are in Apache's batch consume queues, which are only kept."""
         return self.attributes.get("queue.type") == "BatchCQ"
