@@ -259,6 +259,7 @@ def test_all_commands_ask_by_the_one_client_and_keep_its_timeout(
 READING: Final[Mapping[str, str]] = {
     "topic list": "",
     "topic show": "seen",
+    "topic spread": "seen --preview",
     "group list": "",
     "group show": "readers",
     "group lag": "",

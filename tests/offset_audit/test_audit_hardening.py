@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,6 +23,7 @@ from aerobee.offset_audit.run.session import (
 from aerobee.offset_audit.sources.store import pending
 from aerobee.offset_audit.sources.store.plain_values import decimal
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.store.format.properties import find_values
 
 
 class FakeBrokers:
@@ -116,7 +118,11 @@ def test_drills_into_many_blocks_are_not_done_with_the_settings_of_few_rows() ->
 def test_what_a_producer_writes_for_a_number_ends_no_audit(text: str) -> None:
     assert decimal(text) is None
     written = f"TIMER_OUT_MS\x01{text}\x02".encode()
-    record = cast(Any, SimpleNamespace(properties_bytes=written, physical_offset=0))
+
+    def property_values(needles: Iterable[bytes]) -> list[str | None]:
+        return find_values(written, 0, len(written), needles)
+
+    record = cast(Any, SimpleNamespace(property_values=property_values, physical_offset=0))
     # A timer's number may have a sign, as in Apache's broker.
     assert pending.due_ms_or(record, 77) == (999 if text == "-1" else 77)
 
