@@ -267,7 +267,8 @@ STORE: Final = (
         old="return arrays if bodies_match(records, arrays).all() else None",
         new="return arrays",
         tests=(
-            "tests/store/format/test_batch.py::test_a_damaged_batch_is_refused_alike_either_way",
+            "tests/store/format/test_batch.py"
+            "::test_each_fault_is_named_with_the_first_record_that_has_it",
         ),
     ),
     Mutant(

@@ -90,7 +90,7 @@ TIMERS: Final = (
         new="for rows in ()",
         tests=(
             f"{_TESTS}/test_pending_index.py"
-            "::test_everything_that_was_fed_is_found_in_the_order_of_time",
+            "::test_what_is_fed_while_others_are_read_from_the_disk_is_found",
         ),
     ),
     Mutant(

@@ -122,7 +122,10 @@ def test_what_a_producer_writes_for_a_number_ends_no_audit(text: str) -> None:
     def property_values(needles: Iterable[bytes]) -> list[str | None]:
         return find_values(written, 0, len(written), needles)
 
-    record = cast(Any, SimpleNamespace(property_values=property_values, physical_offset=0))
+    parts = SimpleNamespace(
+        property_values=property_values, properties_bytes=written, physical_offset=0
+    )
+    record = cast(Any, parts)
     # A timer's number may have a sign, as in Apache's broker.
     assert pending.due_ms_or(record, 77) == (999 if text == "-1" else 77)
 

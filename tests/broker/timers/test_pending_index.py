@@ -85,6 +85,23 @@ def test_everything_that_was_fed_is_found_in_the_order_of_time(
     assert everything(index, NOTHING_DONE) == sorted(Key(due, at) for at, due in waiting.items())
 
 
+def test_what_is_fed_while_others_are_read_from_the_disk_is_found() -> None:
+    index = open_index(SimulatedDisk(), begin=0, queue_end=0, journal_end=0, limits=LIMITS)
+    waiting = {at: 2 * at for at in range(100)}
+    index.feed(rows_of(waiting), 100)
+    settle(index)
+    done = DoneView(0, Frontier().raised(FIRST, index.loaded_until, 100), NOTHING_DONE.loose)
+    late = {at: waiting[at] for at in waiting if Key(waiting[at], at) > index.loaded_until}
+    index.note_exhausted()
+    work = index.next_work(lambda: done, 0)
+    assert work is not None
+    due = min(late.values()) + 1
+    index.feed(rows_of({100: due}), 101)
+    work.run()
+    index.finish(work)
+    assert everything(index, done) == sorted(Key(at, n) for n, at in (late | {100: due}).items())
+
+
 def test_a_full_index_asks_for_no_more_until_the_journal_says_what_is_done() -> None:
     index = open_index(SimulatedDisk(), begin=0, queue_end=0, journal_end=0, limits=LIMITS)
     index.feed(rows_of({at: at for at in range(100)}), 100)

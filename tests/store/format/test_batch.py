@@ -256,6 +256,8 @@ def test_limits_are_kept_to_the_byte(
         "topic_bytes_max": (BatchFault.TOPIC, -1),
     }
     assert check([record] * 3, way=array_records_min, limits=BatchLimits(**exact)).count == 3
+    alone = BatchLimits(**(exact | {"batch_bytes_max": len(record)}))
+    assert check([record], way=array_records_min, limits=alone).count == 1
     for name, expected in kinds.items():
         limits = BatchLimits(**(exact | {name: exact[name] - 1}))
         assert fault([record] * 3, way=array_records_min, limits=limits)[:2] == expected
