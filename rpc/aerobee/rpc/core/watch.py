@@ -22,6 +22,8 @@ class Watch:
     __slots__ = ("_age_s", "_begun_s", "_closing_since_s", "_connection", "_drained_s", "_heard_s",
                  "_idle_since_s", "_limits", "_mid_frame_since_s", "_pinged_s", "_reads_before",
                  "_stall", "_streams_before")  # fmt: skip
+    __deletable__ = ("_connection",)
+    """For mypyc, which otherwise gives an attribute no way to be deleted."""
 
     def __init__(
         self, connection: Connection[Any], limits: ConnectionLimits, now_s: float, *, age_s: float
