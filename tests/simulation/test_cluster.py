@@ -41,7 +41,7 @@ FIRST_SEED_OF = {
     "lease-from-answer": 100,
     "other-epoch-counts": 1_800,
     "deletes-under-holders": 1_300,
-    "snapshot-before-log": 5_952,
+    "snapshot-before-log": 8_763,
     "pop-hands-out-unwritten": 1_112,
     "unclean-unrecorded": 3_279_276,
     "half-taken-unread": 2_009_204,
