@@ -31,3 +31,9 @@ def test_auto_counts_the_cores_that_the_process_may_use_and_says_so(
         "3 broker groups of 3 replicas each: a broker uses one core, this process may use 10"
         in (done.stderr)
     )
+
+
+def test_auto_keeps_within_the_quota_of_its_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aerobee.cli.commands.up.usable_cores", lambda: 4.5)
+    done = CliRunner().invoke(main, ["up", "--ephemeral", "--data", "x", "--brokers", "auto"])
+    assert "3 broker groups: a broker uses one core, this process may use 4" in done.stderr

@@ -17,7 +17,6 @@ CONNECTIONS_MIN: Final = 64
 """With fewer, a service is useless."""
 _STATM: Final = Path("/proc/self/statm")
 _UNLIMITED: Final = 1 << 20
-_V1_CONTROLLER: Final = "memory"
 
 
 def boot_id(path: Path = BOOT_ID_PATH) -> str:
@@ -78,7 +77,7 @@ def usable_memory(root: Path = Path("/"), machine_bytes: int | None = None) -> U
     if machine_bytes is None:
         machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found = [UsableMemory(machine_bytes, "the machine")]
-    for file in _limit_files(root, _V1_CONTROLLER, "memory.max", "memory.limit_in_bytes"):
+    for file in _limit_files(root, "memory", "memory.max", "memory.limit_in_bytes"):
         limit_bytes = _number_in(file)
         if limit_bytes is not None:
             found.append(UsableMemory(limit_bytes, f"/{file.relative_to(root)}"))

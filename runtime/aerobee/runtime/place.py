@@ -1,7 +1,7 @@
 """Memory of a known size that is filled from a socket or a file and then given away as bytes.
 
 Python's own ways to fill memory end in a copy: what is read into a bytearray is no `bytes`. So a
-batch would be copied once more on its way from the kernel to whoever checks, sends or decodes it.
+batch would be copied once more between the kernel and the code that checks, sends or decodes it.
 """
 
 from __future__ import annotations

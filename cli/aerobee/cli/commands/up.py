@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 import secrets
 import shutil
@@ -29,6 +28,7 @@ from aerobee.cli.local_cluster.sizes import SMALL, SMALLEST, note_sizes, sizes_o
 from aerobee.cli.options import settings_option
 from aerobee.cli.output import counted, remark, say
 from aerobee.runtime.clock import SystemClock, system_random
+from aerobee.runtime.machine import usable_cores
 from aerobee.runtime.private_files import make_private_folder, private_opener
 
 DATA_DEFAULT = "aerobee-data"
@@ -53,7 +53,7 @@ def _metrics_port(_: click.Context, __: click.Parameter, text: str | None) -> in
 def _brokers(context: click.Context, parameter: click.Parameter, text: str) -> int:
     """The number of broker groups; `--replicas` is known already."""
     if text == "auto":
-        return _brokers_of_cores(len(os.sched_getaffinity(0)), context.params["replicas"])
+        return _brokers_of_cores(max(1, int(usable_cores())), context.params["replicas"])
     numbers = click.IntRange(1, planning.BROKERS_MAX)
     return int(numbers(text, parameter, context))
 
