@@ -1,4 +1,4 @@
-"""Where a group begins, whoever asks for it."""
+"""Where a group begins, for all protocols alike."""
 
 from __future__ import annotations
 

@@ -67,16 +67,6 @@ class TopicSpread:
     before: Topic
     after: Topic
 
-    @property
-    def added(self) -> Mapping[str, int]:
-        """Broker group -> its number of new queues."""
-        before = self.before.queues_by_broker
-        return {
-            name: count - before.get(name, 0)
-            for name, count in self.after.queues_by_broker.items()
-            if count > before.get(name, 0)
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class TopicQueue:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from aerobee.domain.topic_attributes import MESSAGE_TYPE
+from aerobee.domain.topic_attributes import keeps_order
 from aerobee.runtime import errors
 from aerobee.v1 import common_pb2, nameserver_pb2
 
@@ -145,7 +145,7 @@ class TopicRoute:
     @property
     def keeps_order(self) -> bool:
         """Whether a queue is to be read only after the retired queue whose keys it took over."""
-        return self.is_ordered or self.attributes.get(MESSAGE_TYPE) == "FIFO"
+        return keeps_order(self.attributes, is_ordered=self.is_ordered)
 
     @property
     def readable_queues(self) -> tuple[MessageQueue, ...]:

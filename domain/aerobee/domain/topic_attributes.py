@@ -57,6 +57,12 @@ def check_topic_attributes(attributes: Mapping[str, str]) -> None:
         )
 
 
+def keeps_order(attributes: Mapping[str, str], *, is_ordered: bool) -> bool:
+    """Whether it matters in which order a topic's messages of one key are handled. `is_ordered`:
+    the topic says so itself."""
+    return is_ordered or topic_type(attributes) == "FIFO"
+
+
 def topic_type(attributes: Mapping[str, str]) -> str:
     """The value of `message.type`, NORMAL without one; others may have set a value that is unknown
     here."""

@@ -1,4 +1,4 @@
-"""What follows from an entry of the journal happens once it is in effect, whoever waits for it."""
+"""What follows from an entry of the journal happens once it counts, even without its caller."""
 
 from __future__ import annotations
 

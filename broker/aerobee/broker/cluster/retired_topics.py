@@ -4,7 +4,7 @@
                           know it yet: a key's message in flight belongs here
     afterwards            they are refused
     sealed                whatever was taken is visible to consumers: nothing a client sent can
-                          follow, so whoever has read the queue may begin with its successor
+                          follow, so a group that has read the queue may begin with its successor
 
 What the broker itself moves still comes: delayed messages, ends of transactions.
 

@@ -18,7 +18,7 @@ async def until_known(written: Collection[Written]) -> None:
 
 
 def when_known(written: Written | None, told: Callable[[], None]) -> None:
-    """Call back once it is known whether it is in effect, whoever waits for that."""
+    """Call back once it is known whether it is in effect, even if nothing waits for it."""
     if written is None:
         told()
     else:

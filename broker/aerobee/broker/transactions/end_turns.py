@@ -91,7 +91,7 @@ class _Delivery(NamedTuple):
 
 
 class EndTurns:
-    """On the loop. `begin` and `end_term` set the parts of a term."""
+    """On the loop."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class EndTurns:
     # ------------------------------------------------------------------------------ acting
 
     def _act(self) -> None:
-        together, self._wanted = _some(self._wanted)
+        together, self._wanted = _first_part(self._wanted)
         if self._wanted:
             asyncio.get_running_loop().call_soon(self._act)
         try:
@@ -270,7 +270,7 @@ def not_master() -> NotMaster:
     return NotMaster("this replica's term as master has just ended; ask the master")
 
 
-def _some(wanted: list[WantedEnd]) -> tuple[list[WantedEnd], list[WantedEnd]]:
+def _first_part(wanted: list[WantedEnd]) -> tuple[list[WantedEnd], list[WantedEnd]]:
     """The first ones, at a bounded price, and the rest."""
     size = 0
     for count, each in enumerate(wanted[:TOGETHER_MAX], 1):

@@ -11,6 +11,7 @@ from aerobee.cli.completion import broker_names, topic_names
 from aerobee.cli.options import confirm, json_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_json, print_table, remark, say
 from aerobee.cli.target import Target, asking_options
+from aerobee.domain.topic_attributes import keeps_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,18 +191,14 @@ def _show(changes: Sequence[TopicSpread], retire: Sequence[str], *, wide: bool) 
         print_table(["topic", "from", "to"], rows, wide=wide)
     elif not retire:
         say("nothing to spread: each topic has as many queues on one broker group as on the others")
-    moving = [each.before.name for each in changes if _moves_order(each)]
+    topics = [each.before for each in changes]
+    moving = [each.name for each in topics if keeps_order(each.attributes, is_ordered=each.ordered)]
     if moving and not retire:
         remark(
             f"keys of {', '.join(moving[:_NAMED_MAX])}"
             f"{' and others' if len(moving) > _NAMED_MAX else ''} move once: newer messages of a "
             "key may be handled before older ones"
         )
-
-
-def _moves_order(change: TopicSpread) -> bool:
-    topic = change.before
-    return topic.ordered or topic.attributes.get("message.type") == "FIFO"
 
 
 def _show_left(left: Sequence[dict[str, Any]], retire: Sequence[str], *, wide: bool) -> None:
