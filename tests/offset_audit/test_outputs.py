@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.offset_audit.outputs.console import printed
-from aerobee.offset_audit.outputs.folder import replace_file
+from aerobee.offset_audit.outputs.local_files import replace_file
 from aerobee.offset_audit.outputs.prometheus import metrics_text
 from aerobee.offset_audit.outputs.summary import Summary
 
@@ -23,6 +23,7 @@ SUMMARY = Summary(
     judged_at_ms=AT_MS,
     took_ms=1_500,
     depth="snapshot",
+    engine="local",
     clusters=("harbour",),
     version="1",
     counts={"INFO": 0, "WARNING": 1, "ERROR": 0, "CRITICAL": 0},
@@ -119,7 +120,7 @@ def test_metrics_say_what_is_known_and_nothing_else() -> None:
 def test_text_tells_findings_with_what_to_do_and_what_was_not_seen() -> None:
     text = printed(replace(SUMMARY, notes=("something was not read",)), "text")
     assert text.splitlines() == [
-        "harbour: snapshot of 2026-09-21 14:13:20 UTC, took 1 s",
+        "harbour: snapshot of 2026-09-21 14:13:20 UTC, took 1 s in this process",
         "1 of 2 brokers answered; 3 queues of 1 pair of group and topic: 1 LAGGING, 2 OK",
         "  no answer from broker-b:1 at h:1",
         "  group billing: 1,200 sent: ? finished, ? waiting for a retry, 2 to be retried, 3 dead",

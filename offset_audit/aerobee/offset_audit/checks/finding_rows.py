@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Severity
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.columns_of_tables import columns_of
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.rules.texts import TIME_MS_MAX, shell_word, sql_text
-from aerobee.offset_audit.tables import FINDINGS, schema
+from aerobee.offset_audit.tables import FINDINGS
 
 
 def finding_rows(
-    found: DataFrame,
+    found: Frame,
     check: str,
     *,
     severity: Column | Severity,
     evidence: Column,
     affected: Column | None = None,
     command: Column | str = "",
-) -> DataFrame:
+) -> Frame:
     """One row of FINDINGS for each row of `found`.
 
     The columns of `found` that FINDINGS has too (broker, topic, queue, group, ...) are copied;
@@ -33,10 +34,10 @@ def finding_rows(
     }
     return found.select(
         *(
-            given.get(field.name, F.col(field.name) if field.name in found.columns else F.lit(None))
-            .cast(field.dataType)
-            .alias(field.name)
-            for field in schema(FINDINGS).fields
+            given.get(name, F.col(name) if name in found.columns else F.lit(None))
+            .cast(kind)
+            .alias(name)
+            for name, kind in columns_of(FINDINGS)
         )
     )
 

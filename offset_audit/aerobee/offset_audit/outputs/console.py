@@ -11,6 +11,7 @@ from aerobee.offset_audit.outputs.report.formats import age
 from aerobee.offset_audit.outputs.summary import STATE_ORDER, Summary
 from aerobee.offset_audit.outputs.verdict import effect_of
 
+_PLACES = {"local": "in this process", "spark": "on Spark"}
 SHOWN_FINDINGS = 40
 SHOWN_FAILED = 10
 
@@ -51,7 +52,7 @@ def headline(summary: Summary) -> str:
     clusters = ", ".join(name for name in summary.clusters if name) or "stores at rest"
     return (
         f"{clusters}: {summary.depth} of {moment(summary.run_at_ms)}, "
-        f"took {age(summary.took_ms, space=' ')}"
+        f"took {age(summary.took_ms, space=' ')} {_PLACES[summary.engine]}"
     )
 
 

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Severity
-from aerobee.offset_audit.outputs.together import collect_together, rank
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.outputs.together import rank
 from aerobee.offset_audit.outputs.verdict import effect_of, found, not_read
 
 SCHEMA_VERSION = 1
@@ -44,6 +43,8 @@ class Summary:
     took_ms: int
     """Until the findings were known: the documents contain this number."""
     depth: str
+    engine: str
+    """Where the rules ran: local (in the command's own process) or spark."""
     clusters: tuple[str, ...]
     version: str
     counts: Mapping[str, int]
@@ -116,11 +117,11 @@ class Summary:
 
 
 def collect_parts(
-    findings: DataFrame,
-    states: DataFrame,
-    brokers: DataFrame,
-    waiting: DataFrame,
-    failed: DataFrame,
+    findings: Frame,
+    states: Frame,
+    brokers: Frame,
+    waiting: Frame,
+    failed: Frame,
 ) -> dict[str, list[dict[str, Any]]]:
     """What a summary needs from a run's tables, in one job; each part is bounded first.
 
@@ -167,7 +168,7 @@ def collect_parts(
         "failed_total": failed.agg(F.count("*").alias("groups")),
         "waiting_total": waiting.agg(F.count("*").alias("pairs")),
     }
-    return collect_together(parts, keeps_nulls=True)
+    return findings.engine.collect(parts, keeps_nulls=True)
 
 
 _WORST_FIRST = tuple(str(one) for one in reversed(Severity))

@@ -15,6 +15,7 @@ from typing import Any
 from aerobee.offset_audit.rules.limits import LIMIT_NAMES
 from aerobee.runtime.errors import InvalidArgument
 
+ENGINES = ("local", "spark")
 FORMATS = ("text", "json", "prometheus", "none")
 DEFAULT_WATCH_S = 30
 NAMESERVER_VARIABLE = "AEROBEE_NAMESERVER"
@@ -52,6 +53,8 @@ class AuditRequest:
     """Like `report`, on any file system that Spark reaches, as `history`."""
     report: str | None = None
     format: str = "text"
+    engine: str | None = None
+    """One of ENGINES; None: by size."""
     master: str | None = None
     groups: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
@@ -105,6 +108,8 @@ def request_of(values: Mapping[str, Any]) -> AuditRequest:
         request = replace(request, nameservers=usual)
     if request.is_live and request.cluster is None:
         request = replace(request, cluster=os.environ.get(CLUSTER_VARIABLE) or None)
+    if request.engine == "local" and (request.master is not None or request.spark_settings):
+        raise InvalidArgument("--engine local needs no --master and no --spark")
     if request.watch_s is not None and request.is_deep:
         raise InvalidArgument("--watch repeats snapshots; run --deep without it")
     return request

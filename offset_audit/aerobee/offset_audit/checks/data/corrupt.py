@@ -8,9 +8,6 @@ to BAD_CONFIG, a step of the clock to CLOCK; a missing queue file is counted by 
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data import fault_kinds
 from aerobee.offset_audit.checks.data.compare import compared
@@ -23,6 +20,9 @@ from aerobee.offset_audit.checks.data.stores import (
     with_roles,
 )
 from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.tables import Tables
 
 MEANINGS = {
@@ -42,12 +42,12 @@ MEANINGS = {
 }
 
 
-def _corrupt(tables: Tables, limits: Limits) -> DataFrame:
+def _corrupt(tables: Tables, limits: Limits) -> Frame:
     """One finding for each file and kind of damage, and for each queue with wrong entries."""
     return _of_files(tables, limits).unionByName(_of_messages(tables, limits))
 
 
-def _of_files(tables: Tables, limits: Limits) -> DataFrame:
+def _of_files(tables: Tables, limits: Limits) -> Frame:
     lost = (
         compared(tables, limits)
         .where(F.col("fault_position").isNotNull())
@@ -105,7 +105,7 @@ def _of_files(tables: Tables, limits: Limits) -> DataFrame:
 
 def _file_evidence() -> Column:
     first = F.col("first")
-    meanings = F.create_map(*(F.lit(text) for pair in MEANINGS.items() for text in pair))
+    meaning = F.chosen(F.col("kind"), MEANINGS)
     message = F.when(
         first.queue_offset.isNotNull(),
         sentence(", ", first.topic, "/", first.queue_id, " queue offset ", first.queue_offset),
@@ -113,7 +113,7 @@ def _file_evidence() -> Column:
     return sentence(
         F.col("kind"),
         ": ",
-        F.coalesce(meanings[F.col("kind")], F.lit("damage")),
+        F.coalesce(meaning, F.lit("damage")),
         ", ",
         count_text(F.col("faults"), "time", "times"),
         " in ",
@@ -134,7 +134,7 @@ def _file_evidence() -> Column:
     )
 
 
-def _of_messages(tables: Tables, limits: Limits) -> DataFrame:
+def _of_messages(tables: Tables, limits: Limits) -> Frame:
     """Records and entries that contradict each other, with either one intact."""
     trouble = compared(tables, limits)
     parts = []
@@ -177,7 +177,7 @@ CORRUPT = Check(
 )
 
 
-def _bad_config(tables: Tables, _limits: Limits) -> DataFrame:
+def _bad_config(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each file."""
     found = (
         tables.faults.where(F.col("kind") == fault_kinds.BAD_CONFIG)

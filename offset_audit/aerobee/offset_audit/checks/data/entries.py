@@ -15,9 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compared
 from aerobee.offset_audit.checks.data.places import by_place, place_text
@@ -28,10 +25,13 @@ from aerobee.offset_audit.checks.data.stores import (
     with_roles,
 )
 from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.tables import Tables
 
 
-def _gap(tables: Tables, limits: Limits) -> DataFrame:
+def _gap(tables: Tables, limits: Limits) -> Frame:
     """One finding for each queue, or for a store with many."""
     lost = compared(tables, limits).where(
         F.col("class").isin("LOST", "HOLE") & F.col("fault_position").isNull()
@@ -67,7 +67,7 @@ GAP = Check(
 
 
 def _faults_and_former_lives(
-    found: DataFrame,
+    found: Frame,
     tables: Tables,
     check: str,
     *,
@@ -76,11 +76,11 @@ def _faults_and_former_lives(
     note: str,
     evidence: Sequence[Column | str],
     command: Column,
-) -> DataFrame:
+) -> Frame:
     """One finding for each queue, or for a store with many: errors for rows of `compare` of class
     `fault`, information for those of class `former`, whose evidence ends with `note`."""
 
-    def findings(rows_of: str, severity: Severity, end: str) -> DataFrame:
+    def findings(rows_of: str, severity: Severity, end: str) -> Frame:
         rows = found.where(F.col("class") == rows_of)
         return finding_rows(
             with_roles(by_place(rows), tables),
@@ -94,7 +94,7 @@ def _faults_and_former_lives(
     return findings(fault, Severity.ERROR, "").unionByName(findings(former, Severity.INFO, note))
 
 
-def _missing_entry(tables: Tables, limits: Limits) -> DataFrame:
+def _missing_entry(tables: Tables, limits: Limits) -> Frame:
     """One finding for each queue, or for a store with many."""
     return _faults_and_former_lives(
         compared(tables, limits),
@@ -126,7 +126,7 @@ MISSING_ENTRY = Check(
 )
 
 
-def _duplicate(tables: Tables, limits: Limits) -> DataFrame:
+def _duplicate(tables: Tables, limits: Limits) -> Frame:
     """One finding for each queue, or for a store with many."""
     return _faults_and_former_lives(
         compared(tables, limits),

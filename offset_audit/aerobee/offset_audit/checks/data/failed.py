@@ -11,9 +11,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compared
 from aerobee.offset_audit.checks.data.fault_kinds import HIDING
@@ -26,6 +23,9 @@ from aerobee.offset_audit.checks.data.stores import (
     with_roles,
 )
 from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.tables import Tables
 from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
 
@@ -34,7 +34,7 @@ _COPY: Final = [*STORE, "group", "copied", "attempt"]
 """`copied`: the id shared by all copies of a message."""
 
 
-def _readable(rows: DataFrame, tables: Tables) -> DataFrame:
+def _readable(rows: Frame, tables: Tables) -> Frame:
     damaged = tables.faults.where(F.col("kind").isin(list(HIDING))).select(*STORE).distinct()
     return rows.join(F.broadcast(damaged), STORE, "left_anti")
 
@@ -42,7 +42,7 @@ def _readable(rows: DataFrame, tables: Tables) -> DataFrame:
 # ------------------------------------------------------------------------------------- letters
 
 
-def _letters_of_nowhere(tables: Tables) -> DataFrame:
+def _letters_of_nowhere(tables: Tables) -> Frame:
     """By queue and group: `messages`, those without a named origin (`unnamed`), and the first."""
     begins = tables.log_ranges.groupBy(*STORE).agg(F.min("begin").alias("log_begin"))
     ends = (
@@ -83,7 +83,7 @@ def _letters_of_nowhere(tables: Tables) -> DataFrame:
     )
 
 
-def _dead_letter_origin(tables: Tables, limits: Limits) -> DataFrame:
+def _dead_letter_origin(tables: Tables, limits: Limits) -> Frame:
     """One finding for each queue of dead letters."""
     named = sentence(
         " names ",
@@ -127,7 +127,7 @@ def _dead_letter_origin(tables: Tables, limits: Limits) -> DataFrame:
 # ------------------------------------------------------------------------------------- retries
 
 
-def _retry_lost(tables: Tables, limits: Limits) -> DataFrame:
+def _retry_lost(tables: Tables, limits: Limits) -> Frame:
     """One finding for each group in a store."""
     lost = _never_copied(tables, limits).unionByName(_never_arrived(tables, limits))
     found = lost.groupBy(*STORE, "group").agg(
@@ -164,7 +164,7 @@ def _retry_lost(tables: Tables, limits: Limits) -> DataFrame:
     )
 
 
-def _never_copied(tables: Tables, limits: Limits) -> DataFrame:
+def _never_copied(tables: Tables, limits: Limits) -> Frame:
     """What the journal of offsets says was sent back and copied, and of which there is no copy.
 
     Not for brokers that answered: their journal continues after their files were read.
@@ -201,7 +201,7 @@ def _never_copied(tables: Tables, limits: Limits) -> DataFrame:
     )
 
 
-def _never_arrived(tables: Tables, limits: Limits) -> DataFrame:
+def _never_arrived(tables: Tables, limits: Limits) -> Frame:
     """Copies that no longer wait and did not reach the retry topic.
 
     A copy may be rolled forward, and then waits as another record: the message counts. What its
@@ -212,7 +212,7 @@ def _never_arrived(tables: Tables, limits: Limits) -> DataFrame:
     still = waited.join(
         tables.pending.select(*STORE, "position").distinct(), [*STORE, "position"], "left_semi"
     )
-    there = copies.where(F.col("state") == "RETRY").select(*_COPY).union(still.select(*_COPY))
+    there = copies.where(F.col("state") == "RETRY").select(*_COPY).unionByName(still.select(*_COPY))
     topics = (
         tables.topics.where(F.col("topic").startswith(RETRY_PREFIX))
         .select(*ORIGIN, F.col("topic").alias("retry_topic"))
@@ -248,7 +248,7 @@ def _never_arrived(tables: Tables, limits: Limits) -> DataFrame:
 _PLACE: Final = ["topic", "queue_id", "queue_offset"]
 
 
-def _copied_twice(tables: Tables) -> DataFrame:
+def _copied_twice(tables: Tables) -> Frame:
     """Numbers of the journal under which the log has more than one copy. A record moved on from a
     copy has no number of the journal."""
     return (
@@ -265,7 +265,7 @@ def _copied_twice(tables: Tables) -> DataFrame:
     )
 
 
-def _delivered_twice(tables: Tables) -> DataFrame:
+def _delivered_twice(tables: Tables) -> Frame:
     """Messages that are in the retry topic more often than the journal recorded copies. Those that
     reached it before their first copy in the log have copies that were removed."""
     copies = _readable(tables.failed, tables).withColumn(
@@ -274,7 +274,7 @@ def _delivered_twice(tables: Tables) -> DataFrame:
     waited = (
         copies.where((F.col("state") == "WAITING") & F.col("number").isNotNull())
         .groupBy(*_COPY)
-        .agg(F.countDistinct("number").alias("numbers"), F.min("position").alias("begin"))
+        .agg(F.count_distinct("number").alias("numbers"), F.min("position").alias("begin"))
     )
     return (
         copies.where(F.col("state") == "RETRY")
@@ -292,7 +292,7 @@ def _delivered_twice(tables: Tables) -> DataFrame:
     )
 
 
-def _retry_twice(tables: Tables, limits: Limits) -> DataFrame:
+def _retry_twice(tables: Tables, limits: Limits) -> Frame:
     """One finding for each group in a store."""
     twice = _copied_twice(tables).unionByName(_delivered_twice(tables))
     found = twice.groupBy(*STORE, "group").agg(

@@ -5,16 +5,16 @@ Reported while the timer journal has it, until retention removes that part of th
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.stores import ORIGIN, STORE, verify_command, with_roles
 from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence, utc_time
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.tables import Tables
 
 
-def _given_up(tables: Tables, limits: Limits) -> DataFrame:
+def _given_up(tables: Tables, limits: Limits) -> Frame:
     """One finding for each queue of the system topics. If all were for topics that no longer exist,
     this was intended: a warning."""
     topics = tables.topics.select(*ORIGIN, F.col("topic").alias("real_topic")).distinct()

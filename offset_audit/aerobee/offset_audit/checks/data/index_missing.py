@@ -6,9 +6,6 @@ store covers both.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data import fault_kinds
 from aerobee.offset_audit.checks.data.stores import (
@@ -20,7 +17,10 @@ from aerobee.offset_audit.checks.data.stores import (
     with_roles,
 )
 from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
-from aerobee.offset_audit.tables import Tables, empty_frame
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
+from aerobee.offset_audit.tables import Tables
 
 NAME = "INDEX_MISSING"
 _MISSING = """cluster string, broker_name string, broker_id int, store string, keys long,
@@ -28,7 +28,7 @@ first_position long, last_position long, topics array<string>"""
 _TOPICS_NAMED_MAX = 3
 
 
-def run(tables: Tables, limits: Limits) -> DataFrame:
+def run(tables: Tables, limits: Limits) -> Frame:
     """One finding for each store."""
     missing = _missing(tables, limits)
     damage = (
@@ -52,10 +52,10 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
     )
 
 
-def _missing(tables: Tables, limits: Limits) -> DataFrame:
+def _missing(tables: Tables, limits: Limits) -> Frame:
     """Keys that are in the log but not in the index, by store."""
     if tables.key_rows is None:
-        return empty_frame(tables.brokers.sparkSession, _MISSING)
+        return tables.brokers.engine.frame(_MISSING, [])
     sides = tables.index_ranges.groupBy(*STORE, "block").agg(
         *(
             F.sum(F.when(F.col("source") == source, F.col(column))).alias(f"{source}_{column}")

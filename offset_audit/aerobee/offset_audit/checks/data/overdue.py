@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.stores import ORIGIN, STORE, verify_command, with_roles
 from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence, utc_time
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.tables import Tables
 
 _FIRST: Final = ("queue_offset", "position", "due_ms", "unique_key", "real_topic")
 
 
-def _overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: str) -> DataFrame:
+def _overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: str) -> Frame:
     """One finding for each queue of the system topic in which messages of `kind` are overdue.
 
     `meaning`: what did not happen to them.
@@ -75,7 +75,7 @@ def _told(name: str, before: str) -> Column:
     return F.when(value.isNotNull(), sentence(before, value)).otherwise("")
 
 
-def _alive_until(tables: Tables, limits: Limits) -> DataFrame:
+def _alive_until(tables: Tables, limits: Limits) -> Frame:
     """Until when each store's broker certainly worked: its newest record, or its reading as
     master."""
     newest = (

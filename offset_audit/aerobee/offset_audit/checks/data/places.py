@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.data.stores import PLACES_MAX, STORE
 from aerobee.offset_audit.checks.finding_rows import count_text, sentence
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column, Window
 
 
-def by_place(trouble: DataFrame) -> DataFrame:
+def by_place(trouble: Frame) -> Frame:
     """Rows of `compare` summed by queue; a store with more than PLACES_MAX queues gets one row.
 
     `topic` and `queue_id` are null in such a row. `listed`: how many of the messages are listed by

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.stores import STORE, with_roles
 from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence, utc_time
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.tables import Tables
 
 
-def _set_aside(tables: Tables, limits: Limits) -> DataFrame:
+def _set_aside(tables: Tables, limits: Limits) -> Frame:
     """One finding for each store that has some."""
     found = (
         tables.pending.where((F.col("kind") == "ASIDE") & ~F.coalesce("resolved", F.lit(False)))

@@ -20,9 +20,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.progress.history import (
     BEFORE_RESET,
@@ -38,20 +35,23 @@ from aerobee.offset_audit.checks.progress.replicas import (
     judging_replicas,
     of_replicas,
 )
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.columns_of_tables import columns_of
+from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.judging import CAUSE, KNOWN, SINCE, STATE, WAITING_SINCE
 from aerobee.offset_audit.rules.names import IS_SYSTEM_GROUP, RETRY_TOPIC
 from aerobee.offset_audit.rules.rule import numbers_of
-from aerobee.offset_audit.tables import STATES, Tables, schema
+from aerobee.offset_audit.tables import STATES, Tables
 
 QUEUE: Final = (*BROKER, "topic", "queue_id")
 
 
-def judged(tables: Tables, limits: Limits) -> DataFrame:
+def judged(tables: Tables, limits: Limits) -> Frame:
     """The run's table, if made already; otherwise made now."""
     return judge(tables, limits) if tables.judged is None else tables.judged
 
 
-def judge(tables: Tables, limits: Limits) -> DataFrame:
+def judge(tables: Tables, limits: Limits) -> Frame:
     """One wide row for each group and queue; a run persists it as `Tables.judged`."""
     numbers = numbers_of(limits)
     rows = _joined(tables, limits)
@@ -70,7 +70,7 @@ def judge(tables: Tables, limits: Limits) -> DataFrame:
     )
 
 
-def _joined(tables: Tables, limits: Limits) -> DataFrame:
+def _joined(tables: Tables, limits: Limits) -> Frame:
     replicas = judging_replicas(tables, limits)
     queues = of_replicas(tables.queues, replicas).selectExpr(
         *QUEUE, "min_offset", "max_offset", "last_store_ms", "read_at_ms queue_read_at_ms"
@@ -89,8 +89,8 @@ def _joined(tables: Tables, limits: Limits) -> DataFrame:
         "read_at_ms commit_read_at_ms",
     )
     awaited = (
-        subscribers.filter(f"not {IS_SYSTEM_GROUP}")
-        .join(queues.filter("max_offset > min_offset"), [*BROKER, "topic"])
+        subscribers.where(f"not {IS_SYSTEM_GROUP}")
+        .join(queues.where("max_offset > min_offset"), [*BROKER, "topic"])
         .select(*KEY)
     )
     topics = of_replicas(tables.topics, replicas).selectExpr(
@@ -123,25 +123,25 @@ def _joined(tables: Tables, limits: Limits) -> DataFrame:
     )
 
 
-def _group_members(members: DataFrame) -> DataFrame:
+def _group_members(members: Frame) -> Frame:
     return members.groupBy(*BROKER, "group").agg(
-        F.expr("count_if(not coalesce(broadcasting, false)) group_members"),
-        F.expr("count_if(broadcasting) broadcasters"),
+        F.named("count_if(not coalesce(broadcasting, false)) group_members"),
+        F.named("count_if(broadcasting) broadcasters"),
     )
 
 
-def _subscribers(members: DataFrame) -> DataFrame:
+def _subscribers(members: Frame) -> Frame:
     """How many members consume what; every member consumes its group's retry topic."""
     topics = f"array_distinct(array_append(subscriptions.topic, {RETRY_TOPIC}))"
     return (
-        members.filter("not coalesce(broadcasting, false)")
+        members.where("not coalesce(broadcasting, false)")
         .selectExpr(*BROKER, "group", f"explode({topics}) topic")
         .groupBy(*BROKER, "group", "topic")
-        .agg(F.expr("count(1) subscribers"))
+        .agg(F.named("count(1) subscribers"))
     )
 
 
-def _leases(leases: DataFrame, members: DataFrame) -> DataFrame:
+def _leases(leases: Frame, members: Frame) -> Frame:
     """Who holds a queue, under which lease, and whether it is a member of the group there."""
     present = members.selectExpr(*BROKER, "group", "client_id holder", "true holder_is_member")
     return leases.selectExpr(*KEY, "client_id holder", "lease_epoch holder_epoch").join(
@@ -149,33 +149,30 @@ def _leases(leases: DataFrame, members: DataFrame) -> DataFrame:
     )
 
 
-def _activity(commits: DataFrame) -> DataFrame:
+def _activity(commits: Frame) -> Frame:
     """When each client last committed anything of its group, on whatever queue."""
     return (
-        commits.filter("client_id <> ''")
+        commits.where("client_id <> ''")
         .groupBy("cluster", "group", F.col("client_id").alias("holder"))
         .agg(F.max("committed_at_ms").alias("holder_committed_at_ms"))
     )
 
 
-def _committed_first(commits: DataFrame) -> DataFrame:
+def _committed_first(commits: Frame) -> Frame:
     """The oldest of a group's newest commits on a topic: it has been there at least that long."""
     return commits.groupBy("cluster", "group", "topic").agg(
         F.min("committed_at_ms").alias("group_committed_ms")
     )
 
 
-def progress(tables: Tables, limits: Limits) -> DataFrame:
+def progress(tables: Tables, limits: Limits) -> Frame:
     """Rows of STATES; `run_id` and `run_at_ms` are null and the run fills them.
 
     The system's own groups have none. A queue on which a group's members wait for messages without
     a commit has a row with a null offset: the next run sees how long that has lasted.
     """
-    rows = judged(tables, limits).filter("not is_system")
+    rows = judged(tables, limits).where("not is_system")
     given = {"run_id": F.lit(None), "run_at_ms": F.lit(None)}
     return rows.select(
-        *(
-            given.get(field.name, F.col(field.name)).cast(field.dataType).alias(field.name)
-            for field in schema(STATES).fields
-        )
+        *(given.get(name, F.col(name)).cast(kind).alias(name) for name, kind in columns_of(STATES))
     )

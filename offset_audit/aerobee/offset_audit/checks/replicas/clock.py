@@ -7,11 +7,6 @@ the same records: a step in the log is one finding, however it is detected.
 
 from __future__ import annotations
 
-from functools import reduce
-
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import (
     count_text,
@@ -20,18 +15,21 @@ from aerobee.offset_audit.checks.finding_rows import (
     utc_time,
 )
 from aerobee.offset_audit.checks.replicas.leaders import GROUP, REPLICA, with_small_tables
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame, union
+from aerobee.offset_audit.frames.functions import Column, Window
 from aerobee.offset_audit.rules import clock as rules
 from aerobee.offset_audit.rules.rule import numbers_of
 from aerobee.offset_audit.tables import Tables
 
 
-def run(tables: Tables, limits: Limits) -> DataFrame:
+def run(tables: Tables, limits: Limits) -> Frame:
     """One finding for each broker whose clock is wrong, and for each group whose log has steps."""
     tables = with_small_tables(tables)
     return _wrong_now(tables, limits).unionByName(_stepped_back(tables, limits))
 
 
-def _wrong_now(tables: Tables, limits: Limits) -> DataFrame:
+def _wrong_now(tables: Tables, limits: Limits) -> Frame:
     judged = (
         tables.brokers.where(F.col("answered") & (F.col("role") != "STORE"))
         .withColumn("behind_ms", F.expr(rules.BEHIND))
@@ -60,10 +58,8 @@ def _wrong_now(tables: Tables, limits: Limits) -> DataFrame:
     )
 
 
-def _stepped_back(tables: Tables, limits: Limits) -> DataFrame:
-    coarse = reduce(
-        DataFrame.unionByName, [_segments(tables), _ranges(tables), _minutes_ahead(tables, limits)]
-    )
+def _stepped_back(tables: Tables, limits: Limits) -> Frame:
+    coarse = union([_segments(tables), _ranges(tables), _minutes_ahead(tables, limits)])
     # A damaged record's time, which affects the bounds of its range or minute, is not a step.
     damaged = tables.faults.where(F.col("kind") == "BAD_TIME").select(*REPLICA).distinct()
     steps = (
@@ -104,13 +100,13 @@ def _stepped_back(tables: Tables, limits: Limits) -> DataFrame:
     )
 
 
-def _step(rows: DataFrame, rank: int, what: Column) -> DataFrame:
+def _step(rows: Frame, rank: int, what: Column) -> Frame:
     return rows.select(
         *REPLICA, F.lit(rank).alias("rank"), "position", "back_ms", what.alias("what")
     )
 
 
-def _faults(tables: Tables) -> DataFrame:
+def _faults(tables: Tables) -> Frame:
     """Reported by a reader of records, exactly."""
     rows = tables.faults.where(F.col("kind") == "TIME_BACKWARD")
     return _step(
@@ -124,7 +120,7 @@ def _faults(tables: Tables) -> DataFrame:
     )
 
 
-def _ranges(tables: Tables) -> DataFrame:
+def _ranges(tables: Tables) -> Frame:
     """From one range of the log to the next."""
     order = Window.partitionBy(*REPLICA, "store").orderBy("begin")
     rows = (
@@ -150,7 +146,7 @@ def _ranges(tables: Tables) -> DataFrame:
     )
 
 
-def _segments(tables: Tables) -> DataFrame:
+def _segments(tables: Tables) -> Frame:
     """From one segment's first record to the next's."""
     order = Window.partitionBy(*REPLICA).orderBy("position")
     rows = (
@@ -177,7 +173,7 @@ def _segments(tables: Tables) -> DataFrame:
     )
 
 
-def _minutes_ahead(tables: Tables, limits: Limits) -> DataFrame:
+def _minutes_ahead(tables: Tables, limits: Limits) -> Frame:
     """Messages stored in a minute that is still in the future. If the broker's own clock is ahead,
     that clock is wrong now, and is reported as such."""
     own_clocks = F.broadcast(

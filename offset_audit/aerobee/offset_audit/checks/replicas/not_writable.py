@@ -5,17 +5,16 @@ A slave takes none by design; what it would do as master is not judged.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits
 from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.replicas.leaders import REPLICA, with_small_tables
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules import not_writable as rules
 from aerobee.offset_audit.tables import Tables
 
 
-def run(tables: Tables, _limits: Limits) -> DataFrame:
+def run(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each such master."""
     found = (
         with_small_tables(tables)

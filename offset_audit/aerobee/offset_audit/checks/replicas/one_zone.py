@@ -6,17 +6,17 @@ judged.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.replicas.leaders import with_small_tables
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.rules import one_zone as rules
 from aerobee.offset_audit.tables import Tables
 
 
-def run(tables: Tables, _limits: Limits) -> DataFrame:
+def run(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each broker group whose in-sync replicas share a zone, and one if all masters
     do."""
     tables = with_small_tables(tables)
@@ -29,13 +29,13 @@ def run(tables: Tables, _limits: Limits) -> DataFrame:
 def _zones() -> list[Column]:
     """For brokers: for how many the zone is known, how many zones these are, and one of them."""
     return [
-        F.expr("count(zone) known"),
-        F.expr("count(distinct zone) zones"),
-        F.expr("max(zone) zone"),
+        F.named("count(zone) known"),
+        F.named("count(distinct zone) zones"),
+        F.named("max(zone) zone"),
     ]
 
 
-def _in_sync(brokers: DataFrame, tables: Tables) -> DataFrame:
+def _in_sync(brokers: Frame, tables: Tables) -> Frame:
     """A group with a single in-sync replica has another problem than zones, or is intended to be
     so."""
     members = (
@@ -58,7 +58,7 @@ def _in_sync(brokers: DataFrame, tables: Tables) -> DataFrame:
     )
 
 
-def _masters(brokers: DataFrame) -> DataFrame:
+def _masters(brokers: Frame) -> Frame:
     found = (
         brokers.where(F.col("role") == "MASTER")
         .groupBy("cluster")

@@ -6,9 +6,6 @@ not reported a second time.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import (
     command_line,
@@ -17,6 +14,9 @@ from aerobee.offset_audit.checks.finding_rows import (
     sentence,
 )
 from aerobee.offset_audit.checks.replicas.leaders import GROUP, heard_replicas, leader_ids
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column, Window
 from aerobee.offset_audit.tables import Tables
 
 NAME = "REPLICA_DATA"
@@ -26,7 +26,7 @@ COPY = [*GROUP, "broker_id", "store"]
 _COPY = f"concat_ws('|', {', '.join(COPY)})"
 
 
-def run(tables: Tables, _limits: Limits) -> DataFrame:
+def run(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each copy of a log that differs from the master's, or from the majority."""
     differing = _without_explained(_differing(tables), tables)
     by_copy = differing.groupBy(*COPY).agg(
@@ -98,7 +98,7 @@ _TOLD = (
 )
 
 
-def _differing(tables: Tables) -> DataFrame:
+def _differing(tables: Tables) -> Frame:
     """Ranges present in full in several copies with different bytes: all except the reference's.
 
     The reference is the master's copy; where no master has one, the bytes that most copies have.
@@ -130,7 +130,7 @@ def _differing(tables: Tables) -> DataFrame:
     return compared.where(F.col("checksum") != F.col("reference_checksum"))
 
 
-def _without_explained(differing: DataFrame, tables: Tables) -> DataFrame:
+def _without_explained(differing: Frame, tables: Tables) -> Frame:
     """Without ranges in which damage was located, in this copy or in the reference."""
     damage = tables.faults.where(
         F.col("position").isNotNull()
@@ -144,11 +144,13 @@ def _without_explained(differing: DataFrame, tables: Tables) -> DataFrame:
             "damage_end"
         ),
     )
-    return differing.join(
+    return differing.join_where(
         damage,
-        F.col("damaged_store").isin(F.col("store"), F.col("reference_store"))
-        & (F.col("damage_begin") < F.col("end"))
-        & (F.col("damage_end") > F.col("begin")),
+        [
+            F.col("damaged_store").isin(F.col("store"), F.col("reference_store")),
+            F.col("damage_begin") < F.col("end"),
+            F.col("damage_end") > F.col("begin"),
+        ],
         "left_anti",
     )
 

@@ -11,9 +11,6 @@ What it lacked is lost to the group; the epoch that it began says from where on.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
 from aerobee.offset_audit.checks.replicas.leaders import (
@@ -23,11 +20,14 @@ from aerobee.offset_audit.checks.replicas.leaders import (
     leader_ids,
     with_small_tables,
 )
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column, Window
 from aerobee.offset_audit.rules import unclean_election as rules
 from aerobee.offset_audit.tables import Tables
 
 
-def _replica_epoch(tables: Tables, _limits: Limits) -> DataFrame:
+def _replica_epoch(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each replica with a contradiction."""
     tables = with_small_tables(tables)
     epochs = _epochs(tables)
@@ -67,7 +67,7 @@ def _replica_epoch(tables: Tables, _limits: Limits) -> DataFrame:
     )
 
 
-def _epochs(tables: Tables) -> DataFrame:
+def _epochs(tables: Tables) -> Frame:
     """Each entry once, with the next one's start and the bounds of its table."""
     own = Window.partitionBy(*REPLICA)
     return (
@@ -79,13 +79,13 @@ def _epochs(tables: Tables) -> DataFrame:
     )
 
 
-def _said(rows: DataFrame, rank: int, text: Column) -> DataFrame:
+def _said(rows: Frame, rank: int, text: Column) -> Frame:
     return rows.select(
         *REPLICA, F.lit(rank).alias("rank"), F.col("epoch").alias("at_epoch"), text.alias("said")
     )
 
 
-def _within(epochs: DataFrame) -> DataFrame:
+def _within(epochs: Frame) -> Frame:
     """A later epoch that begins before an earlier one."""
     return _said(
         epochs.where(F.col("next_start") < F.col("start_offset")),
@@ -101,7 +101,7 @@ def _within(epochs: DataFrame) -> DataFrame:
     )
 
 
-def _between(epochs: DataFrame, tables: Tables) -> DataFrame:
+def _between(epochs: Frame, tables: Tables) -> Frame:
     """Entries on which a replica and its leader differ, or that only one of them has."""
     leaders = leader_ids(tables)
     with_leader = epochs.join(leaders, GROUP)
@@ -168,7 +168,7 @@ def _between(epochs: DataFrame, tables: Tables) -> DataFrame:
     )
 
 
-def _with_registry(epochs: DataFrame, tables: Tables) -> DataFrame:
+def _with_registry(epochs: Frame, tables: Tables) -> Frame:
     """A table with an epoch that the registry never assigned. A broker that names such an epoch as
     its current one is reported by ROUTE."""
     registry = tables.registry_groups.groupBy("broker_name").agg(
@@ -206,7 +206,7 @@ REPLICA_EPOCH = Check(
 )
 
 
-def _unclean_election(tables: Tables, _limits: Limits) -> DataFrame:
+def _unclean_election(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each broker group, INFO once its logs begin after all such epochs did."""
     tables = with_small_tables(tables)
     elected = (

@@ -11,9 +11,6 @@ twice. It counts since it opened its folder; its log and a deep audit say where 
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import (
     count_text,
@@ -26,6 +23,9 @@ from aerobee.offset_audit.checks.replicas.leaders import (
     heard_replicas,
     with_small_tables,
 )
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.rules import replica_gap as rules
 from aerobee.offset_audit.tables import Tables
 
@@ -33,7 +33,7 @@ QUEUE = [*GROUP, "topic", "queue_id"]
 COMMIT = [*GROUP, "group", "topic", "queue_id"]
 
 
-def _replica_progress(tables: Tables, limits: Limits) -> DataFrame:
+def _replica_progress(tables: Tables, limits: Limits) -> Frame:
     """One finding for each replica that is behind."""
     tables = with_small_tables(tables)
     replicas = heard_replicas(tables).join(_newest_messages(tables), REPLICA, "left")
@@ -63,11 +63,11 @@ def _replica_progress(tables: Tables, limits: Limits) -> DataFrame:
     )
 
 
-def _newest_messages(tables: Tables) -> DataFrame:
+def _newest_messages(tables: Tables) -> Frame:
     return tables.queues.groupBy(*REPLICA).agg(F.max("last_store_ms").alias("newest_ms"))
 
 
-def _missed_since(tables: Tables, pairs: DataFrame) -> DataFrame:
+def _missed_since(tables: Tables, pairs: Frame) -> Frame:
     """`missed_ms`: the earliest time by which the leader is known to have had a message newer than
     all of the replica's."""
     newest = pairs.select(*REPLICA, "leader_id", "newest_ms").where("newest_ms is not null")
@@ -89,7 +89,7 @@ def _missed_since(tables: Tables, pairs: DataFrame) -> DataFrame:
     )
 
 
-def _pairs(replicas: DataFrame) -> DataFrame:
+def _pairs(replicas: Frame) -> Frame:
     """Each replica beside its leader, with how far it is behind in bytes and in time."""
     leaders = replicas.where("is_leader").select(
         *GROUP,
@@ -137,7 +137,7 @@ def _is_late(limits: Limits) -> Column:
     return ~F.coalesce("is_in_sync", F.lit(False)) & (too_far | too_old)
 
 
-def _missing_messages(tables: Tables, behind: DataFrame) -> DataFrame:
+def _missing_messages(tables: Tables, behind: Frame) -> Frame:
     """How many messages in the leader's queues a late replica lacks."""
     ends = tables.queues.select(*QUEUE, "broker_id", "max_offset")
     wanted = behind.select(*REPLICA, "leader_id")
@@ -159,7 +159,7 @@ def _missing_messages(tables: Tables, behind: DataFrame) -> DataFrame:
     )
 
 
-def _missing_commits(tables: Tables, in_step: DataFrame, limits: Limits) -> DataFrame:
+def _missing_commits(tables: Tables, in_step: Frame, limits: Limits) -> Frame:
     """Commits that have been in a replica's log for long enough, but that it does not know.
 
     A replica that reports no commits at all is not judged: it is unknown what it has.
@@ -244,7 +244,7 @@ REPLICA_PROGRESS = Check(
 )
 
 
-def _replica_gap(tables: Tables, _limits: Limits) -> DataFrame:
+def _replica_gap(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each broker that has met such records."""
     brokers = with_small_tables(tables).brokers
     found = (

@@ -8,19 +8,16 @@ whether the group has a master: UNREACHABLE reports that.
 
 from __future__ import annotations
 
-from functools import reduce
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.replicas.leaders import GROUP, with_small_tables
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame, union
 from aerobee.offset_audit.rules import route as rules
 from aerobee.offset_audit.tables import Tables
 
 
-def run(tables: Tables, _limits: Limits) -> DataFrame:
+def run(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each broker group, and each name in routes, that is not as stated."""
     tables = with_small_tables(tables)
     live = tables.brokers.where(F.col("role").isNull() | (F.col("role") != "STORE"))
@@ -31,10 +28,10 @@ def run(tables: Tables, _limits: Limits) -> DataFrame:
         _unknown_brokers(live, tables),
         _lacking_topics(live, tables),
     ]
-    return reduce(DataFrame.unionByName, parts)
+    return union(parts)
 
 
-def _masters(live: DataFrame) -> DataFrame:
+def _masters(live: Frame) -> Frame:
     """The masters of each group by their own word."""
     return (
         live.where(F.col("answered") & (F.col("role") == "MASTER"))
@@ -53,7 +50,7 @@ def _masters(live: DataFrame) -> DataFrame:
     )
 
 
-def _two_masters(live: DataFrame, tables: Tables) -> DataFrame:
+def _two_masters(live: Frame, tables: Tables) -> Frame:
     """Several replicas that claim to be master of one group: in one epoch, or in an older one after
     the newest had been assigned. That is proved if the registry, which was read before, or the
     newest master's own answer had it before the other was asked; otherwise the readings may be from
@@ -82,7 +79,7 @@ def _two_masters(live: DataFrame, tables: Tables) -> DataFrame:
     )
 
 
-def _registered(tables: Tables) -> DataFrame:
+def _registered(tables: Tables) -> Frame:
     return tables.registry_groups.groupBy("broker_name").agg(
         F.max("cluster").alias("registry_cluster"),
         F.max("revision").alias("registry_revision"),
@@ -92,7 +89,7 @@ def _registered(tables: Tables) -> DataFrame:
     )
 
 
-def _other_master(live: DataFrame, tables: Tables) -> DataFrame:
+def _other_master(live: Frame, tables: Tables) -> Frame:
     """A master that the registry does not know as such, or only in another epoch. One with a newer
     epoch than the registry had when it was read may have become master since."""
     told = (
@@ -117,7 +114,7 @@ def _other_master(live: DataFrame, tables: Tables) -> DataFrame:
     )
 
 
-def _no_master(live: DataFrame, tables: Tables) -> DataFrame:
+def _no_master(live: Frame, tables: Tables) -> Frame:
     """Groups in which all replicas answered, none of them as master. If one of them knows a newer
     epoch than the registry had, the master changed between the answers."""
     answered = (
@@ -148,7 +145,7 @@ def _no_master(live: DataFrame, tables: Tables) -> DataFrame:
     )
 
 
-def _unknown_brokers(live: DataFrame, tables: Tables) -> DataFrame:
+def _unknown_brokers(live: Frame, tables: Tables) -> Frame:
     """Names in routes that no broker has: neither registered nor heard of."""
     known = (
         tables.registry_groups.select("broker_name")
@@ -176,7 +173,7 @@ def _unknown_brokers(live: DataFrame, tables: Tables) -> DataFrame:
     )
 
 
-def _lacking_topics(live: DataFrame, tables: Tables) -> DataFrame:
+def _lacking_topics(live: Frame, tables: Tables) -> Frame:
     """Topics routed to a master that does not have them. A broker whose topics were not read is not
     judged, nor a topic of which it still has queues, all of them trimmed: it has been deleted since
     the registry was read."""
@@ -214,7 +211,7 @@ def _lacking_topics(live: DataFrame, tables: Tables) -> DataFrame:
     )
 
 
-def _deleted_topics(tables: Tables, masters: DataFrame) -> DataFrame:
+def _deleted_topics(tables: Tables, masters: Frame) -> Frame:
     """Topics whose queues a master still lists, without a message in any."""
     return (
         tables.queues.join(masters.select(*GROUP, "broker_id"), [*GROUP, "broker_id"], "left_semi")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits
 from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.replicas.leaders import GROUP, REPLICA, with_small_tables
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules import unreachable as rules
 from aerobee.offset_audit.tables import Tables
 
 
-def run(tables: Tables, _limits: Limits) -> DataFrame:
+def run(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each broker that did not answer; it explains everything that is unknown
     because of it."""
     tables = with_small_tables(tables)
@@ -43,12 +42,12 @@ def run(tables: Tables, _limits: Limits) -> DataFrame:
 _COLUMNS = [*REPLICA, "address", "role", "epoch", "reason", "is_busy"]
 
 
-def _unanswered(live: DataFrame) -> DataFrame:
+def _unanswered(live: Frame) -> Frame:
     """Brokers that were asked; one row each, however often they are named."""
     answered = live.where("answered").select(F.col("address").alias("a")).where("a is not null")
     return (
         live.where(~F.coalesce("answered", F.lit(False)))
-        .join(answered.distinct(), F.col("address") == F.col("a"), "left_anti")
+        .join_where(answered.distinct(), [F.col("address") == F.col("a")], "left_anti")
         .groupBy(*REPLICA, "address")
         .agg(
             F.first("role", ignorenulls=True).alias("role"),
@@ -61,7 +60,7 @@ def _unanswered(live: DataFrame) -> DataFrame:
     )
 
 
-def _unasked(live: DataFrame, tables: Tables) -> DataFrame:
+def _unasked(live: Frame, tables: Tables) -> Frame:
     """Replicas that the registry's groups expect but whose address is unknown, and registered ones
     that were not asked. Without any live broker nothing was expected to answer."""
     registered = tables.registry_brokers.select(

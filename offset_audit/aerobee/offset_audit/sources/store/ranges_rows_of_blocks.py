@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from aerobee.offset_audit.sources.store.files import index_files, log_segments, queue_files
+from aerobee.offset_audit.sources.store.folders import StoreFolder
 from aerobee.offset_audit.sources.store.index_geometry import IndexFile
 from aerobee.offset_audit.sources.store.index_reach import ChainWalk
 from aerobee.offset_audit.sources.store.log_chunks import LogChunk, log_chunks
@@ -237,3 +238,12 @@ def _key_batch(facts: StoreFacts, source: str, keys: Keys, topics: Codes | None)
             "store_ms": keys.store_timestamps if len(keys.store_timestamps) else None,
         },
     )
+
+
+def unit_span(store: StoreFolder) -> tuple[int, int]:
+    """The first and the last unit of a store's log. A damaged entry may point anywhere."""
+    segments = log_segments(store)
+    if not segments:
+        return 0, 0
+    begin, end = segments[0].base, segments[-1].end
+    return begin // UNIT_BYTES, max(begin, end - 1) // UNIT_BYTES
