@@ -14,7 +14,7 @@ from aerobee.offset_audit.checks.replicas import CHECKS
 from aerobee.offset_audit.doctor.examining import CHECKED, examined
 from aerobee.offset_audit.frames.columns_of_tables import names_of
 from aerobee.offset_audit.frames.frame import Engine
-from aerobee.offset_audit.rules.unreachable import BUSY
+from aerobee.offset_audit.rules.names import BUSY
 from aerobee.offset_audit.tables import COLUMNS, FINDINGS
 from tests.offset_audit.table_builders import NOW_MS, TableRows
 

@@ -7,6 +7,8 @@ the same records: a step in the log is one finding, however it is detected.
 
 from __future__ import annotations
 
+from typing import Final
+
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import (
     count_text,
@@ -18,9 +20,32 @@ from aerobee.offset_audit.checks.replicas.leaders import GROUP, REPLICA, with_sm
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame, union
 from aerobee.offset_audit.frames.functions import Column, Window
-from aerobee.offset_audit.rules import clock as rules
 from aerobee.offset_audit.rules.rule import numbers_of
+from aerobee.offset_audit.rules.texts import either, phrase
 from aerobee.offset_audit.tables import Tables
+
+NAME: Final = "CLOCK"
+COMMAND: Final = "aerobee cluster show"
+
+BEHIND: Final = "try_subtract(asked_at_ms, least(commits_read_at_ms, ends_read_at_ms))"
+AHEAD: Final = "try_subtract(greatest(commits_read_at_ms, ends_read_at_ms), answered_at_ms)"
+OFF: Final = "if(ahead_ms > behind_ms, ahead_ms, -behind_ms)"
+"""After the columns `behind_ms` and `ahead_ms`."""
+SIZE: Final = "if(off_ms < 0, -off_ms, off_ms)"
+IS_WRONG: Final = (
+    f"{SIZE} > {{clock_skew_ms}} and greatest(behind_ms, ahead_ms) > {{clock_skew_ms}}"
+)
+EVIDENCE: Final = phrase(
+    "The clock of {broker_name}:{broker_id} is at least {size} ms {way}: it read "
+    "{coalesce(ends_read_at_ms, commits_read_at_ms)|instant} between {asked_at_ms|instant} and "
+    "{answered_at_ms|instant} here{everybody}.",
+    size=SIZE,
+    way=either("off_ms > 0", "ahead", "behind"),
+    everybody=either(
+        "brokers > 1 and wrong = brokers",
+        "; the clocks of all brokers are wrong: check this machine's clock first",
+    ),
+)
 
 
 def run(tables: Tables, limits: Limits) -> Frame:
@@ -32,9 +57,9 @@ def run(tables: Tables, limits: Limits) -> Frame:
 def _wrong_now(tables: Tables, limits: Limits) -> Frame:
     judged = (
         tables.brokers.where(F.col("answered") & (F.col("role") != "STORE"))
-        .withColumn("behind_ms", F.expr(rules.BEHIND))
-        .withColumn("ahead_ms", F.expr(rules.AHEAD))
-        .withColumn("off_ms", F.expr(rules.OFF))
+        .withColumn("behind_ms", F.expr(BEHIND))
+        .withColumn("ahead_ms", F.expr(AHEAD))
+        .withColumn("off_ms", F.expr(OFF))
     )
     by_place = Window.partitionBy(*REPLICA).orderBy(F.abs("off_ms").desc(), F.col("address"))
     everybody = Window.partitionBy(F.lit(1))
@@ -42,7 +67,7 @@ def _wrong_now(tables: Tables, limits: Limits) -> Frame:
         judged.where(F.col("off_ms").isNotNull())
         .withColumn("place", F.row_number().over(by_place))
         .where("place = 1")
-        .withColumn("is_wrong", F.expr(rules.IS_WRONG.format(**numbers_of(limits))))
+        .withColumn("is_wrong", F.expr(IS_WRONG.format(**numbers_of(limits))))
         # Judged in one partition: there is one row for each broker.
         .withColumn("brokers", F.count("*").over(everybody))
         .withColumn("wrong", F.count_if("is_wrong").over(everybody))
@@ -50,11 +75,11 @@ def _wrong_now(tables: Tables, limits: Limits) -> Frame:
     )
     return finding_rows(
         found,
-        rules.NAME,
+        NAME,
         severity=Severity.WARNING,
-        evidence=F.expr(rules.EVIDENCE),
-        affected=F.expr(rules.SIZE),
-        command=rules.COMMAND,
+        evidence=F.expr(EVIDENCE),
+        affected=F.expr(SIZE),
+        command=COMMAND,
     )
 
 
@@ -84,7 +109,7 @@ def _stepped_back(tables: Tables, limits: Limits) -> Frame:
     )
     return finding_rows(
         found,
-        rules.NAME,
+        NAME,
         severity=Severity.WARNING,
         evidence=sentence(
             "The clock was set back ",
@@ -96,7 +121,7 @@ def _stepped_back(tables: Tables, limits: Limits) -> Frame:
             ".",
         ),
         affected=F.col("steps"),
-        command=rules.COMMAND,
+        command=COMMAND,
     )
 
 
@@ -209,7 +234,7 @@ def _minutes_ahead(tables: Tables, limits: Limits) -> Frame:
 
 
 CHECK = Check(
-    rules.NAME,
+    NAME,
     "A broker's clock is wrong, or was.",
     run,
     needs={

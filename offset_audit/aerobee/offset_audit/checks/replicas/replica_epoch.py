@@ -2,11 +2,6 @@
 
 Two tables agree if they are equal for all epochs that both logs contain: one may begin later
 (retention) or end earlier (it has not heard yet), and an epoch without a byte may be missing.
-
-UNCLEAN_ELECTION: the registry itself says that a master began without acknowledged messages.
-
-A replica that was not in sync became master, because an operator allowed it or no other was left.
-What it lacked is lost to the group; the epoch that it began says from where on.
 """
 
 from __future__ import annotations
@@ -23,7 +18,6 @@ from aerobee.offset_audit.checks.replicas.leaders import (
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.frames.functions import Column, Window
-from aerobee.offset_audit.rules import unclean_election as rules
 from aerobee.offset_audit.tables import Tables
 
 
@@ -203,51 +197,4 @@ REPLICA_EPOCH = Check(
     "Epoch tables contradict each other or the registry.",
     _replica_epoch,
     needs={"epochs": "count(1) > 1", "registry_groups": "count(1) > 0"},
-)
-
-
-def _unclean_election(tables: Tables, _limits: Limits) -> Frame:
-    """One finding for each broker group, INFO once its logs begin after all such epochs did."""
-    tables = with_small_tables(tables)
-    elected = (
-        tables.registry_groups.select("cluster", "broker_name", "unclean_epochs")
-        .withColumn("unclean_epoch", F.explode("unclean_epochs"))
-        .distinct()
-    )
-    starts = tables.epochs.groupBy("broker_name", F.col("epoch").alias("unclean_epoch")).agg(
-        F.max("start_offset").alias("start")
-    )
-    logs = (
-        tables.brokers.where(F.col("answered"))
-        .groupBy("broker_name")
-        .agg(F.min("log_min_offset").alias("log_begin"))
-    )
-    found = (
-        elected.join(starts, ["broker_name", "unclean_epoch"], "left")
-        .join(logs, "broker_name", "left")
-        .withColumn("is_past", F.expr(rules.IS_PAST))
-        .groupBy("cluster", "broker_name")
-        .agg(
-            F.sort_array(F.collect_set("unclean_epoch")).alias("unclean"),
-            F.max_by("start", "unclean_epoch").alias("start"),
-            F.bool_and("is_past").alias("is_past"),
-        )
-        .withColumn("elections", F.size("unclean"))
-        .withColumn("epochs", F.array_join("unclean", ", "))
-        .withColumn("epoch", F.array_max("unclean"))
-    )
-    return finding_rows(
-        found,
-        rules.NAME,
-        severity=F.expr(rules.SEVERITY),
-        evidence=F.expr(rules.EVIDENCE),
-        command=rules.COMMAND,
-    )
-
-
-UNCLEAN_ELECTION = Check(
-    rules.NAME,
-    rules.TITLE,
-    _unclean_election,
-    needs={"registry_groups": "bool_or(size(unclean_epochs) > 0)"},
 )

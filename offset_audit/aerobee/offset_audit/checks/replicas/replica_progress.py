@@ -2,11 +2,6 @@
 
 A replica of the master's in-sync set is never called late, whatever the numbers: the set is decided
 by the broker continuously, the numbers here come from two readings at two moments.
-
-REPLICA_GAP: a broker met records that do not continue their queue.
-
-It reads them at its start, or copies them from its master: messages in between are missing, or came
-twice. It counts since it opened its folder; its log and a deep audit say where exactly.
 """
 
 from __future__ import annotations
@@ -26,7 +21,6 @@ from aerobee.offset_audit.checks.replicas.leaders import (
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.frames.functions import Column
-from aerobee.offset_audit.rules import replica_gap as rules
 from aerobee.offset_audit.tables import Tables
 
 QUEUE = [*GROUP, "topic", "queue_id"]
@@ -241,30 +235,4 @@ REPLICA_PROGRESS = Check(
     "A replica is too far behind its master.",
     _replica_progress,
     needs={"brokers": "count(1) > 1"},
-)
-
-
-def _replica_gap(tables: Tables, _limits: Limits) -> Frame:
-    """One finding for each broker that has met such records."""
-    brokers = with_small_tables(tables).brokers
-    found = (
-        brokers.where(F.col("answered") & (F.col("misplaced_records") > 0))
-        .groupBy(*REPLICA)
-        .agg(F.max("misplaced_records").alias("misplaced"))
-    )
-    return finding_rows(
-        found,
-        rules.NAME,
-        severity=Severity.ERROR,
-        evidence=F.expr(rules.EVIDENCE),
-        affected=F.col("misplaced"),
-        command=rules.COMMAND,
-    )
-
-
-REPLICA_GAP = Check(
-    rules.NAME,
-    rules.TITLE,
-    _replica_gap,
-    needs={"brokers": "count_if(misplaced_records is not null) > 0"},
 )
