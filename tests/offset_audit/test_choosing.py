@@ -15,18 +15,18 @@ from aerobee.offset_audit.run.request import AuditRequest, StorePlace
 from aerobee.offset_audit.sources.store.source import StoreSource
 from tests.golden_stores.conftest import GoldenStore
 
-LIVE = {"nameservers": "ns:8081"}
+LIVE = "ns:8081"
 
 
 @pytest.mark.parametrize(
     ("request_", "engine"),
     [
-        (AuditRequest(**LIVE), "local"),
-        (AuditRequest(**LIVE, out="/tmp/audit"), "local"),
-        (AuditRequest(**LIVE, history="s3a://audits/all"), "spark"),
-        (AuditRequest(**LIVE, master="spark://m:7077"), "spark"),
-        (AuditRequest(**LIVE, engine="spark"), "spark"),
-        (AuditRequest(**LIVE, history="s3a://audits/all", engine="local"), "local"),
+        (AuditRequest(nameservers=LIVE), "local"),
+        (AuditRequest(nameservers=LIVE, out="/tmp/audit"), "local"),
+        (AuditRequest(nameservers=LIVE, history="s3a://audits/all"), "spark"),
+        (AuditRequest(nameservers=LIVE, master="spark://m:7077"), "spark"),
+        (AuditRequest(nameservers=LIVE, engine="spark"), "spark"),
+        (AuditRequest(nameservers=LIVE, history="s3a://audits/all", engine="local"), "local"),
         (AuditRequest(stores=(StorePlace("hdfs://n/backup"),)), "spark"),
     ],
 )
