@@ -402,6 +402,32 @@ def test_tiers_are_compared_in_whole_settled_minutes(engine: Engine) -> None:
     ]
 
 
+def test_messages_beyond_the_queues_of_a_topic_are_told_by_topic(engine: Engine) -> None:
+    rows = TableRows()
+    for topic, count in (("one", 3), ("several", 2), ("empty", 3), ("whole", 4)):
+        rows.add("topics", topic=topic, read_queue_count=1, write_queue_count=count)
+        for queue_id in range(4):
+            begin = 100 if topic == "empty" and queue_id == 3 else 90
+            rows.add("queues", topic=topic, queue_id=queue_id, min_offset=begin)
+    rows.add("queues", topic="unknown", queue_id=9)
+    rows.add("topics", topic="rmq_sys_own", read_queue_count=1, write_queue_count=1)
+    rows.add("queues", topic="rmq_sys_own", queue_id=9)
+    rows.add("brokers", role="MASTER")
+    rows.add("brokers", broker_id=1, role="SLAVE")
+    rows.add("queues", broker_id=1, topic="whole", queue_id=9)
+    findings = found("QUEUE_BEYOND", rows.tables(engine))
+    assert told(findings, "topic", "queue_id", "affected", "severity") == [
+        ("one", 3, 10, "WARNING"),
+        ("several", None, 20, "WARNING"),
+    ]
+    assert findings[0]["evidence"] == (
+        "10 messages of topic one are in queue 3 of broker-a, but the topic has only 3 queues "
+        "there: nobody reads what is beyond."
+    )
+    assert "in 2 queues, the first of them 2, of broker-a" in findings[1]["evidence"]
+    assert findings[0]["command"] == "aerobee topic show one"
+
+
 @pytest.mark.thorough
 def test_nothing_is_found_where_nothing_was_read(engine: Engine) -> None:
     tables = TableRows().tables(engine)

@@ -33,6 +33,7 @@ CHECKED: Final = (
     "ORPHAN",
     "UNCOMMITTED_QUEUE",
     "SAMPLING",
+    "QUEUE_BEYOND",
 )
 """Checks that need no journal, no earlier run and no file."""
 _SEVERITIES: Final = ("CRITICAL", "ERROR", "WARNING", "INFO")
