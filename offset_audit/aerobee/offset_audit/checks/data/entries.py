@@ -13,8 +13,6 @@ without messages looks as if it had lost all its files: no more can be proved.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compared
 from aerobee.offset_audit.checks.data.places import by_place, place_text
@@ -24,7 +22,7 @@ from aerobee.offset_audit.checks.data.stores import (
     verify_command,
     with_roles,
 )
-from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
+from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.frames.functions import Column
@@ -41,16 +39,10 @@ def _gap(tables: Tables, limits: Limits) -> Frame:
         "GAP",
         severity=loss_severity(),
         evidence=sentence(
-            count_text(F.col("messages"), "message is", "messages are"),
-            " not in the log: ",
-            place_text(),
-            "; ",
-            F.col("listed"),
-            " of them are still listed by their queues; around byte ",
-            F.col("first_position"),
-            " of the log in ",
-            F.col("store"),
-            ".",
+            "{messages|message is|messages are} not in the log: {place}; {listed} of "
+            "them are still listed by their queues; around byte {first_position} of "
+            "the log in {store}.",
+            place=place_text(),
         ),
         affected=F.col("messages"),
         command=verify_command(),
@@ -74,7 +66,7 @@ def _faults_and_former_lives(
     fault: str,
     former: str,
     note: str,
-    evidence: Sequence[Column | str],
+    evidence: str,
     command: Column,
 ) -> Frame:
     """One finding for each queue, or for a store with many: errors for rows of `compare` of class
@@ -86,7 +78,7 @@ def _faults_and_former_lives(
             with_roles(by_place(rows), tables),
             check,
             severity=severity,
-            evidence=sentence(*evidence, f"{end}."),
+            evidence=sentence(f"{evidence}{end}.", place=place_text()),
             affected=F.col("messages"),
             command=command,
         )
@@ -104,15 +96,8 @@ def _missing_entry(tables: Tables, limits: Limits) -> Frame:
         former="FORMER",
         note="; no entry, known end or group says that these queues ever had a message, so their "
         "topic was deleted and created again, or all its files are lost",
-        evidence=(
-            count_text(F.col("messages"), "record of the log is", "records of the log are"),
-            " not listed by the queue: ",
-            place_text(),
-            "; the first is at byte ",
-            F.col("first_position"),
-            " of the log in ",
-            F.col("store"),
-        ),
+        evidence="{messages|record of the log is|records of the log are} not listed by the queue: "
+        "{place}; the first is at byte {first_position} of the log in {store}",
         command=repair_command(),
     )
 
@@ -135,17 +120,8 @@ def _duplicate(tables: Tables, limits: Limits) -> Frame:
         fault="DUPLICATE",
         former="AGAIN",
         note="; all come before the first one that the queue lists, so the queue began again",
-        evidence=(
-            count_text(F.col("messages"), "further record has", "further records have"),
-            " the queue offset of another record: ",
-            place_text(),
-            "; the first is at byte ",
-            F.col("first_position"),
-            " of the log in ",
-            F.col("store"),
-            ", ",
-            F.col("detail"),
-        ),
+        evidence="{messages|further record has|further records have} the queue offset of another "
+        "record: {place}; the first is at byte {first_position} of the log in {store}, {detail}",
         command=verify_command(),
     )
 

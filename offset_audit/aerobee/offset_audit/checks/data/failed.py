@@ -22,10 +22,9 @@ from aerobee.offset_audit.checks.data.stores import (
     whole_until,
     with_roles,
 )
-from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
+from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
-from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.tables import Tables
 from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
 
@@ -86,13 +85,8 @@ def _letters_of_nowhere(tables: Tables) -> Frame:
 def _dead_letter_origin(tables: Tables, limits: Limits) -> Frame:
     """One finding for each queue of dead letters."""
     named = sentence(
-        " names ",
-        F.col("first.origin_topic"),
-        "/",
-        F.col("first.origin_queue_id"),
-        ", queue offset ",
-        F.col("first.origin_offset"),
-        ", which that queue never had",
+        " names {first.origin_topic}/{first.origin_queue_id}, queue offset "
+        "{first.origin_offset}, which that queue never had"
     )
     return finding_rows(
         with_roles(_letters_of_nowhere(tables), tables),
@@ -101,23 +95,13 @@ def _dead_letter_origin(tables: Tables, limits: Limits) -> Frame:
             Severity.ERROR.value
         ),
         evidence=sentence(
-            count_text(F.col("messages"), "dead letter", "dead letters"),
-            " of group ",
-            F.col("group"),
-            " without origin; the first, queue offset ",
-            F.col("first.queue_offset"),
-            " at byte ",
-            F.col("first.position"),
-            " of the log, id ",
-            F.col("first.unique_key"),
-            ",",
-            F.when(
+            "{messages|dead letter|dead letters} of group {group} without origin; the "
+            "first, queue offset {first.queue_offset} at byte {first.position} of the "
+            "log, id {first.unique_key},{origin}; store {store}.",
+            origin=F.when(
                 F.col("first.origin_topic").isNull(),
                 " does not name the message that failed",
             ).otherwise(named),
-            "; store ",
-            F.col("store"),
-            ".",
         ),
         affected=F.col("messages"),
         command=verify_command(),
@@ -142,22 +126,11 @@ def _retry_lost(tables: Tables, limits: Limits) -> Frame:
         "RETRY_LOST",
         severity=loss_severity(),
         evidence=sentence(
-            count_text(F.col("messages"), "message", "messages"),
-            " of group ",
-            F.col("group"),
-            " failed and will not come again: ",
-            F.col("messages") - F.col("copied"),
-            " sent back without a copy, ",
-            F.col("copied"),
-            " with a copy that waits no more and is not in the retry topic; the first: ",
-            F.col("first.topic"),
-            "/",
-            F.col("first.queue_id"),
-            ", queue offset ",
-            F.col("first.queue_offset"),
-            "; store ",
-            F.col("store"),
-            ".",
+            "{messages|message|messages} of group {group} failed and will not come "
+            "again: {messages - copied} sent back without a copy, {copied} with a copy that waits "
+            "no more and is not in the retry topic; the first: "
+            "{first.topic}/{first.queue_id}, queue offset {first.queue_offset}; store "
+            "{store}.",
         ),
         affected=F.col("messages"),
         command=verify_command(),
@@ -300,34 +273,15 @@ def _retry_twice(tables: Tables, limits: Limits) -> Frame:
         F.sum("copies").alias("copies"),
         F.min_by(F.struct("first", "last"), "at").alias("one"),
     )
-
-    def place(name: str) -> tuple[Column | str, ...]:
-        at = f"one.{name}"
-        return (
-            F.col(f"{at}.topic"),
-            "/",
-            F.col(f"{at}.queue_id"),
-            ", queue offset ",
-            F.col(f"{at}.queue_offset"),
-        )
-
     return finding_rows(
         with_roles(found, tables),
         "RETRY_TWICE",
         severity=F.lit(Severity.ERROR.value),
         evidence=sentence(
-            count_text(F.col("messages"), "message", "messages"),
-            " of group ",
-            F.col("group"),
-            " failed once, with ",
-            F.col("copies"),
-            " copies; the first: ",
-            *place("first"),
-            ", and ",
-            *place("last"),
-            "; store ",
-            F.col("store"),
-            ".",
+            "{messages|message|messages} of group {group} failed once, with {copies} copies; the "
+            "first: {one.first.topic}/{one.first.queue_id}, queue offset "
+            "{one.first.queue_offset}, and {one.last.topic}/{one.last.queue_id}, queue offset "
+            "{one.last.queue_offset}; store {store}.",
         ),
         affected=F.col("messages"),
         command=verify_command(),

@@ -16,7 +16,7 @@ from aerobee.offset_audit.checks.data.stores import (
     whole_until,
     with_roles,
 )
-from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
+from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.frames.functions import Column
@@ -46,7 +46,11 @@ def run(tables: Tables, limits: Limits) -> Frame:
         with_roles(found, tables),
         NAME,
         severity=Severity.ERROR,
-        evidence=sentence(_keys_text(), _fault_text(), "; store ", F.col("store"), "."),
+        evidence=sentence(
+            "{keys_told}{fault_told}; store {store}.",
+            keys_told=_keys_text(),
+            fault_told=_fault_text(),
+        ),
         affected=F.coalesce("keys", F.lit(0)),
         command=repair_command("--rebuild-index"),
     )
@@ -102,15 +106,10 @@ def _keys_text() -> Column:
     return F.when(
         F.col("keys") > 0,
         sentence(
-            "A search would not find ",
-            count_text(F.col("keys"), "key", "keys"),
-            " of records between byte ",
-            F.col("first_position"),
-            " and ",
-            F.col("last_position"),
-            " of the log, topics ",
-            topics,
-            F.when(more > 0, sentence(" and ", more, " more")).otherwise(""),
+            "A search would not find {keys|key|keys} of records between byte "
+            "{first_position} and {last_position} of the log, topics {named}{more}",
+            named=topics,
+            more=F.when(more > 0, sentence(" and {more} more", more=more)).otherwise(""),
         ),
     ).otherwise("Every key is found, but the index is damaged")
 
@@ -120,15 +119,12 @@ def _fault_text() -> Column:
     return F.when(
         F.col("faults") > 0,
         sentence(
-            "; ",
-            fault.kind,
-            " in ",
-            fault.file,
-            F.when(fault.position.isNotNull(), sentence(" at byte ", fault.position)).otherwise(""),
-            F.when(fault.detail.isNotNull(), sentence(" (", fault.detail, ")")).otherwise(""),
-            F.when(F.col("faults") > 1, sentence(" and ", F.col("faults") - 1, " more")).otherwise(
-                ""
-            ),
+            "; {fault.kind} in {fault.file}{place}{why}{others}",
+            place=F.when(
+                fault.position.isNotNull(), sentence(" at byte {fault.position}")
+            ).otherwise(""),
+            why=F.when(fault.detail.isNotNull(), sentence(" ({fault.detail})")).otherwise(""),
+            others=F.when(F.col("faults") > 1, sentence(" and {faults - 1} more")).otherwise(""),
         ),
     ).otherwise("")
 

@@ -15,10 +15,8 @@ from aerobee.offset_audit.checks.data.deliveries import too_many_deliveries
 from aerobee.offset_audit.checks.data.fault_kinds import BAD_TIME, HIDING
 from aerobee.offset_audit.checks.finding_rows import (
     command_line,
-    count_text,
     finding_rows,
     sentence,
-    utc_time,
 )
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
@@ -49,16 +47,10 @@ def _acknowledged(lost: Frame) -> Frame:
         NAME,
         severity=Severity.CRITICAL,
         evidence=sentence(
-            count_text(F.col("missing"), "more message was", "more messages were"),
-            " acknowledged than the log has, in ",
-            count_text(F.col("minutes"), "minute", "minutes"),
-            "; first minute ",
-            utc_time(F.try_multiply(F.col("first.minute"), F.lit(MINUTE_MS))),
-            ": ",
-            F.col("first.claimed"),
-            " acknowledged, ",
-            F.col("first.stored"),
-            " stored.",
+            "{missing|more message was|more messages were} acknowledged than the log "
+            "has, in {minutes|minute|minutes}; first minute {try_multiply(first.minute, "
+            "60000)|instant}: {first.claimed} "
+            "acknowledged, {first.stored} stored.",
         ),
         affected=F.col("missing"),
         command=command_line("aerobee topic show", "topic"),
@@ -89,19 +81,11 @@ def _delivered(early: Frame) -> Frame:
         NAME,
         severity=Severity.CRITICAL,
         evidence=sentence(
-            "Group ",
-            F.col("group"),
-            " was given ",
-            count_text(F.col("missing"), "message", "messages"),
-            " of topic ",
-            F.col("topic"),
-            " that the log did not have: by ",
-            utc_time(F.try_multiply(F.col("worst.minute") + 1, F.lit(MINUTE_MS))),
-            " its journal had ",
-            F.col("worst.claimed"),
-            " committed, and ",
-            F.col("worst.stored"),
-            " had been stored; as many later messages may have been skipped.",
+            "Group {group} was given {missing|message|messages} of topic {topic} that "
+            "the log did not have: by {try_multiply(worst.minute + 1, 60000)|instant} its "
+            "journal had {worst.claimed} "
+            "committed, and {worst.stored} had been stored; as many later messages "
+            "may have been skipped.",
         ),
         affected=F.col("missing"),
         command=command_line("aerobee group show", "group"),

@@ -11,10 +11,8 @@ from typing import Final
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import (
-    count_text,
     finding_rows,
     sentence,
-    utc_time,
 )
 from aerobee.offset_audit.checks.replicas.leaders import GROUP, REPLICA, with_small_tables
 from aerobee.offset_audit.frames import functions as F
@@ -112,13 +110,8 @@ def _stepped_back(tables: Tables, limits: Limits) -> Frame:
         NAME,
         severity=Severity.WARNING,
         evidence=sentence(
-            "The clock was set back ",
-            count_text(F.col("steps"), "time", "times"),
-            " while messages were stored, by up to ",
-            F.col("worst.back_ms"),
-            " ms: ",
-            F.col("worst.what"),
-            ".",
+            "The clock was set back {steps|time|times} while messages were stored, by "
+            "up to {worst.back_ms} ms: {worst.what}."
         ),
         affected=F.col("steps"),
         command=COMMAND,
@@ -138,9 +131,8 @@ def _faults(tables: Tables) -> Frame:
         rows,
         0,
         sentence(
-            "the record at byte ",
-            F.col("position"),
-            " of the log has an earlier store time than the previous one",
+            "the record at byte {position} of the log has an earlier store time than "
+            "the previous one"
         ),
     )
 
@@ -161,12 +153,8 @@ def _ranges(tables: Tables) -> Frame:
         rows,
         1,
         sentence(
-            "the range from byte ",
-            F.col("position"),
-            " begins at ",
-            utc_time(F.col("first_store_ms")),
-            ", after ",
-            utc_time(F.col("before_ms")),
+            "the range from byte {position} begins at {first_store_ms|instant}, after "
+            "{before_ms|instant}"
         ),
     )
 
@@ -188,12 +176,8 @@ def _segments(tables: Tables) -> Frame:
         rows,
         2,
         sentence(
-            "the segment at byte ",
-            F.col("position"),
-            " begins at ",
-            utc_time(F.col("first_store_ms")),
-            ", an earlier one at ",
-            utc_time(F.col("before_ms")),
+            "the segment at byte {position} begins at {first_store_ms|instant}, an "
+            "earlier one at {before_ms|instant}"
         ),
     )
 
@@ -226,9 +210,7 @@ def _minutes_ahead(tables: Tables, limits: Limits) -> Frame:
         rows,
         3,
         sentence(
-            "messages were stored at ",
-            utc_time(F.try_multiply(F.col("minute"), F.lit(60_000))),
-            ", which is in the future",
+            "messages were stored at {try_multiply(minute, 60000)|instant}, which is in the future",
         ),
     )
 

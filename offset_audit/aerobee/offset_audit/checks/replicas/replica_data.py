@@ -9,7 +9,6 @@ from __future__ import annotations
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import (
     command_line,
-    count_text,
     finding_rows,
     sentence,
 )
@@ -38,12 +37,10 @@ def run(tables: Tables, _limits: Limits) -> Frame:
     roles = heard_replicas(tables).groupBy(*GROUP, "broker_id").agg(F.max("role").alias("role"))
     found = by_copy.join(F.broadcast(roles), [*GROUP, "broker_id"], "left")
     other = sentence(
-        F.col("broker_name"),
-        ":",
-        F.col("first.reference_id"),
-        F.when(
+        "{broker_name}:{first.reference_id}{folder}",
+        folder=F.when(
             F.col("first.reference_store").isNotNull(),
-            sentence(" (", F.col("first.reference_store"), ")"),
+            sentence(" ({first.reference_store})"),
         ).otherwise(""),
     )
     return finding_rows(
@@ -51,25 +48,15 @@ def run(tables: Tables, _limits: Limits) -> Frame:
         NAME,
         severity=Severity.CRITICAL,
         evidence=sentence(
-            count_text(F.col("ranges"), "range of the log differs", "ranges of the log differ"),
-            " from ",
-            other,
-            "'s, ",
-            F.col("bytes"),
-            " bytes in all, up to byte ",
-            F.col("last_end"),
-            "; the first from byte ",
-            F.col("first.begin"),
-            " to ",
-            F.col("first.end"),
-            ": CRC-32 ",
-            _hex(F.col("first.checksum")),
-            " here",
-            _where(),
-            ", ",
-            _hex(F.col("first.reference_checksum")),
-            " there",
-            F.coalesce(
+            "{ranges|range of the log differs|ranges of the log differ} from "
+            "{other}'s, {bytes} bytes in all, up to byte {last_end}; the first from "
+            "byte {first.begin} to {first.end}: CRC-32 {here} here{folder}, {there} "
+            "there{records}",
+            other=other,
+            here=_hex(F.col("first.checksum")),
+            folder=_where(),
+            there=_hex(F.col("first.reference_checksum")),
+            records=F.coalesce(
                 F.concat(
                     F.lit("; records: "),
                     F.col("first.records"),
@@ -156,7 +143,7 @@ def _without_explained(differing: Frame, tables: Tables) -> Frame:
 
 
 def _where() -> Column:
-    return F.when(F.col("store").isNotNull(), sentence(" (", F.col("store"), ")")).otherwise("")
+    return F.when(F.col("store").isNotNull(), sentence(" ({store})")).otherwise("")
 
 
 def _hex(checksum: Column) -> Column:

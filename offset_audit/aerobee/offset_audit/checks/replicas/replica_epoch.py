@@ -7,7 +7,7 @@ Two tables agree if they are equal for all epochs that both logs contain: one ma
 from __future__ import annotations
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
-from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
+from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
 from aerobee.offset_audit.checks.replicas.leaders import (
     GROUP,
     REPLICA,
@@ -48,13 +48,8 @@ def _replica_epoch(tables: Tables, _limits: Limits) -> Frame:
         "REPLICA_EPOCH",
         severity=Severity.ERROR,
         evidence=sentence(
-            count_text(
-                F.col("contradictions"),
-                "entry of the epoch table is contradicted: ",
-                "entries of the epoch table are contradicted; the first: ",
-            ),
-            F.col("said"),
-            ".",
+            "{contradictions|entry of the epoch table is contradicted: |entries of "
+            "the epoch table are contradicted; the first: }{said}."
         ),
         affected=F.col("contradictions"),
         command="aerobee cluster show",
@@ -85,12 +80,7 @@ def _within(epochs: Frame) -> Frame:
         epochs.where(F.col("next_start") < F.col("start_offset")),
         0,
         sentence(
-            "epoch ",
-            F.col("epoch"),
-            " begins at byte ",
-            F.col("start_offset"),
-            ", the next one earlier, at ",
-            F.col("next_start"),
+            "epoch {epoch} begins at byte {start_offset}, the next one earlier, at {next_start}"
         ),
     )
 
@@ -130,33 +120,24 @@ def _between(epochs: Frame, tables: Tables) -> Frame:
         .where(F.col("next_start") > F.col("start_offset"))
         .join(theirs, [*GROUP, "epoch"], "left_anti")
     )
-    leader = sentence(F.col("broker_name"), ":", F.col("leader_id"))
+    leader = sentence("{broker_name}:{leader_id}")
     return _said(
         contradicted,
         1,
         sentence(
-            "epoch ",
-            F.col("epoch"),
-            F.when(F.col("start_offset").isNull(), " is missing").otherwise(
-                sentence(" begins at byte ", F.col("start_offset"))
+            "epoch {epoch}{begin}; for {leader} it begins at byte {leader_start}",
+            begin=F.when(F.col("start_offset").isNull(), " is missing").otherwise(
+                sentence(" begins at byte {start_offset}")
             ),
-            "; for ",
-            leader,
-            " it begins at byte ",
-            F.col("leader_start"),
+            leader=leader,
         ),
     ).unionByName(
         _said(
             invented,
             2,
             sentence(
-                "epoch ",
-                F.col("epoch"),
-                " begins at byte ",
-                F.col("start_offset"),
-                ", and ",
-                leader,
-                " has no such epoch",
+                "epoch {epoch} begins at byte {start_offset}, and {leader} has no such epoch",
+                leader=leader,
             ),
         )
     )
@@ -182,12 +163,8 @@ def _with_registry(epochs: Frame, tables: Tables) -> Frame:
         .where(F.coalesce(F.col("present_epoch") <= F.col("registry_epoch"), F.lit(True))),
         3,
         sentence(
-            "epoch ",
-            F.col("epoch"),
-            " begins at byte ",
-            F.col("start_offset"),
-            ", and the registry has given no epoch after ",
-            F.col("registry_epoch"),
+            "epoch {epoch} begins at byte {start_offset}, and the registry has given "
+            "no epoch after {registry_epoch}"
         ),
     )
 

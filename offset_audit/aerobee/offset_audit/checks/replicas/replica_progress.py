@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import (
-    count_text,
     finding_rows,
     sentence,
 )
@@ -46,7 +45,7 @@ def _replica_progress(tables: Tables, limits: Limits) -> Frame:
         "missing_messages", F.lit(None).cast("long")
     )
     is_log = F.col("missing_commits").isNull()
-    leader = sentence(F.col("broker_name"), ":", F.col("leader_id"))
+    leader = sentence("{broker_name}:{leader_id}")
     return finding_rows(
         late.unionByName(forgetful),
         "REPLICA_PROGRESS",
@@ -186,17 +185,8 @@ def _missing_commits(tables: Tables, in_step: Frame, limits: Limits) -> Frame:
         .withColumn(
             "worst_text",
             sentence(
-                "group ",
-                F.col("worst.group"),
-                " on ",
-                F.col("worst.topic"),
-                ", queue ",
-                F.col("worst.queue_id"),
-                ": ",
-                F.col("worst.offset"),
-                " here, ",
-                F.col("worst.leader_offset"),
-                " there",
+                "group {worst.group} on {worst.topic}, queue {worst.queue_id}: "
+                "{worst.offset} here, {worst.leader_offset} there"
             ),
         )
         .drop("worst")
@@ -205,28 +195,21 @@ def _missing_commits(tables: Tables, in_step: Frame, limits: Limits) -> Frame:
 
 def _log_evidence(leader: Column) -> Column:
     return sentence(
-        "The log ends at byte ",
-        F.col("appended_end"),
-        ", ",
-        F.col("bytes_behind"),
-        " bytes before ",
-        leader,
-        "'s; its newest message is ",
-        F.col("ms_behind"),
-        " ms older; the in-sync set ",
-        F.when(F.col("is_in_sync").isNull(), "is not known").otherwise("does not include it"),
-        ".",
+        "The log ends at byte {appended_end}, {bytes_behind} bytes before "
+        "{leader}'s; its newest message is {ms_behind} ms older; the in-sync set "
+        "{reason}.",
+        leader=leader,
+        reason=F.when(F.col("is_in_sync").isNull(), "is not known").otherwise(
+            "does not include it"
+        ),
     )
 
 
 def _commits_evidence(leader: Column) -> Column:
     return sentence(
-        count_text(F.col("missing_commits"), "committed offset is", "committed offsets are"),
-        " behind ",
-        leader,
-        "'s though the log is not; the furthest: ",
-        F.col("worst_text"),
-        ".",
+        "{missing_commits|committed offset is|committed offsets are} behind "
+        "{leader}'s though the log is not; the furthest: {worst_text}.",
+        leader=leader,
     )
 
 
