@@ -16,7 +16,6 @@ from aerobee.offset_audit.frames.frame import Engine, Frame
 from aerobee.offset_audit.outputs.ledger import LedgerFiles
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
 from aerobee.offset_audit.tables import Drill
-from aerobee.runtime.errors import AerobeeError
 
 Facts = Mapping[str, StoreFacts]
 
@@ -28,8 +27,8 @@ SMALL_ROWS = 500_000
 """Below this, planning a question takes longer than answering it."""
 
 
-class TooManyRows(AerobeeError):
-    """The engine in this process should not hold what a run would read."""
+class TooManyRows(Exception):
+    """The engine in this process should not hold what a run would read: Spark must."""
 
 
 class RunEngine(Protocol):

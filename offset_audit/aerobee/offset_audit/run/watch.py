@@ -11,7 +11,7 @@ from collections.abc import Callable
 from threading import Event
 
 from aerobee.offset_audit.outputs.summary import Summary
-from aerobee.offset_audit.run.engine import RunEngine, TooManyRows
+from aerobee.offset_audit.run.engine import RunEngine
 from aerobee.offset_audit.run.pipeline import run_audit
 from aerobee.offset_audit.run.progress import Progress
 from aerobee.offset_audit.run.request import DEFAULT_WATCH_S, AuditRequest
@@ -45,8 +45,6 @@ def watch(
         begun_s = clock.monotonic_s()
         try:
             last = run_audit(engine, request, clock=clock, chance=chance, progress=progress)
-        except TooManyRows:
-            raise
         except (AerobeeError, OSError) as error:
             seen(None, str(error))
         else:

@@ -30,9 +30,7 @@ from aerobee.offset_audit.sources.store.ranges_index import (
 )
 from aerobee.offset_audit.sources.store.ranges_queues import QueuedMessages, QueueMessages
 from aerobee.offset_audit.sources.store.ranges_rows import (
-    BLOCK_OFFSETS,
     ENTRIES_SOURCE,
-    INDEX_BLOCK_BYTES,
     INDEX_SOURCE,
     KEY_ROWS,
     LOG_SOURCE,
@@ -41,6 +39,7 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
     RecordBatch,
     make_batch,
 )
+from aerobee.offset_audit.tables import BLOCK_OFFSETS, INDEX_BLOCK_BYTES
 from aerobee.store.format.consume_queue_entry import ENTRY_SIZE
 
 UNIT_BYTES: Final = 128 * 1024 * 1024
