@@ -120,13 +120,13 @@ def test_metrics_say_what_is_known_and_nothing_else() -> None:
 def test_text_tells_findings_with_what_to_do_and_what_was_not_seen() -> None:
     text = printed(replace(SUMMARY, notes=("something was not read",)), "text")
     assert text.splitlines() == [
+        "1 warning, no errors. Stored bytes were not read.",
         "harbour: snapshot of 2026-09-21 14:13:20 UTC, took 1 s in this process",
         "1 of 2 brokers answered; 3 queues of 1 pair of group and topic: 1 LAGGING, 2 OK",
         "  no answer from broker-b:1 at h:1",
         "  group billing: 1,200 sent: ? finished, ? waiting for a retry, 2 to be retried, 3 dead",
         "  note: something was not read",
         "  not asked: GAP, CORRUPT",
-        "1 warning, no errors. Stored bytes were not read.",
         "",
         "WARNING LAG: group billing, orders/3 · 12,345 affected · "
         "since 1 min (2026-09-21 14:12:20 UTC) · was OK",
@@ -135,7 +135,21 @@ def test_text_tells_findings_with_what_to_do_and_what_was_not_seen() -> None:
     ]
     assert printed(SUMMARY, "none") == ""
     nothing = printed(replace(SUMMARY, findings=(), counts={}), "text")
-    assert nothing.endswith("\nNo findings. Stored bytes were not read.\n")
+    assert nothing.startswith("No findings. Stored bytes were not read.\n")
+
+
+def test_the_first_words_say_what_is_lost() -> None:
+    checks = (
+        {"check": "GAP", "severity": "CRITICAL", "findings": 2, "affected": 1_203},
+        {"check": "CORRUPT", "severity": "CRITICAL", "findings": 1, "affected": None},
+        {"check": "CORRUPT", "severity": "ERROR", "findings": 1, "affected": 7},
+        {"check": "ROUTE", "severity": "CRITICAL", "findings": 1, "affected": 2},
+    )
+    told = replace(SUMMARY, checks=checks, counts={"CRITICAL": 4, "ERROR": 1})
+    assert printed(told, "text").startswith(
+        "Lost or skipped: 1,203 messages (GAP), an unknown number (CORRUPT). "
+        "4 critical findings, 1 error. "
+    )
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,7 @@ def failed_line(group: Mapping[str, Any]) -> str:
 
 
 def _lines(summary: Summary) -> Iterator[str]:
+    yield summary.verdict
     yield headline(summary)
     yield counts_line(summary)
     for broker in summary.brokers:
@@ -102,7 +103,6 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield f"  note: {note}"
     if summary.not_asked:
         yield f"  not asked: {', '.join(summary.not_asked)}"
-    yield summary.verdict
     for finding in summary.findings[:SHOWN_FINDINGS]:
         yield ""
         yield from _finding(finding, summary)

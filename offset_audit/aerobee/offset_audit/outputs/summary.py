@@ -16,7 +16,7 @@ from aerobee.offset_audit.checks.check import Severity
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.outputs.together import rank
-from aerobee.offset_audit.outputs.verdict import effect_of, found, not_read
+from aerobee.offset_audit.outputs.verdict import effect_of, found, lost, not_read
 
 SCHEMA_VERSION = 1
 
@@ -93,8 +93,11 @@ class Summary:
 
     @property
     def verdict(self) -> str:
-        """What was found and what was not read, in two sentences."""
-        return f"{found(self.counts)}. {not_read(self.depth, self.not_asked)}"
+        """What is lost, what was found and what was not read, a sentence each."""
+        losses = {
+            one["check"]: one["affected"] for one in self.checks if one["severity"] == "CRITICAL"
+        }
+        return f"{lost(losses)}{found(self.counts)}. {not_read(self.depth, self.not_asked)}"
 
     def document(self) -> dict[str, Any]:
         """The content of `summary.json`."""

@@ -43,7 +43,9 @@ def report_data(
     pairs = _pairs(states)
     first = states.engine.collect(
         {
-            "counts": findings.groupBy("check", "severity").agg(F.count("*").alias("findings")),
+            "counts": findings.groupBy("check", "severity").agg(
+                F.count("*").alias("findings"), F.try_sum("affected").alias("affected")
+            ),
             "findings": _worst_findings(findings, bounds),
             "broker_totals": brokers.agg(
                 F.count("*").alias("brokers"),
