@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from aerobee.offset_audit.outputs.after import after
 from aerobee.offset_audit.outputs.console import printed
 from aerobee.offset_audit.outputs.local_files import replace_file
 from aerobee.offset_audit.outputs.prometheus import metrics_text
@@ -210,3 +211,34 @@ def test_a_file_that_cannot_be_written_is_an_error_with_its_name(tmp_path: Path)
     (tmp_path / "taken").write_text("")
     with pytest.raises(OSError, match="taken"):
         replace_file(tmp_path / "taken" / "report.html", "x")
+
+
+def test_an_earlier_finding_is_cured_only_if_this_run_could_have_found_it_again() -> None:
+    def finding(check: str, broker: str | None = "broker-a", **values: object) -> dict[str, object]:
+        place = dict.fromkeys(("cluster", "broker_id", "topic", "queue_id", "group"))
+        return {**place, "check": check, "broker_name": broker, "evidence": f"{check}.", **values}
+
+    earlier = {
+        "run_id": "then",
+        "run_at_ms": 1,
+        "findings": [
+            finding("LAG", None, group="billing"),
+            finding("LAG", None, group="mail"),
+            finding("GAP", topic="orders"),
+            finding("ROUTE", "broker-b"),
+        ],
+    }
+    now = [finding("LAG", None, group="mail", evidence="It lags more.")]
+    brokers = [
+        {"broker_name": "broker-a", "answered": True},
+        {"broker_name": "broker-b", "answered": False},
+    ]
+    told = after(earlier, now, findings_total=1, not_asked=["GAP"], brokers=brokers)
+    assert [one["group"] for one in told.cured] == ["billing"]
+    assert [one["group"] for one in told.still] == ["mail"]
+    assert [one["check"] for one in told.unknown] == ["GAP", "ROUTE"]
+    text = printed(replace(SUMMARY, after=told), "text")
+    assert "of the findings of run then: 1 cured, 1 still there, 2 not known now\n" in text
+    assert "  cured: LAG: LAG.\n" in text
+    of_many = after(earlier, now, findings_total=999, not_asked=[], brokers=brokers)
+    assert of_many.cured == ()

@@ -101,6 +101,8 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield f"  group {group['group']}: {failed_line(group)}"
     for note in summary.notes:
         yield f"  note: {note}"
+    if summary.after is not None:
+        yield from summary.after.lines()
     if summary.not_asked:
         yield f"  not asked: {', '.join(summary.not_asked)}"
     for finding in summary.findings[:SHOWN_FINDINGS]:

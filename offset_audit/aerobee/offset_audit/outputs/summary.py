@@ -15,6 +15,7 @@ from typing import Any
 from aerobee.offset_audit.checks.check import Severity
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.outputs.after import After
 from aerobee.offset_audit.outputs.together import rank
 from aerobee.offset_audit.outputs.verdict import effect_of, found, lost, not_read
 
@@ -75,6 +76,8 @@ class Summary:
     """Groups with failed messages."""
     notes: tuple[str, ...] = ()
     """What the run was asked for but could not see, a sentence each."""
+    after: After | None = None
+    """What became of the findings of the run that `--after` names."""
     not_asked: tuple[str, ...] = ()
     """Checks that a run of this depth, with these sources, does not make."""
 

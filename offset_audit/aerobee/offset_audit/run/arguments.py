@@ -66,6 +66,11 @@ ARGUMENTS = (
         "DIR",
     ),
     Argument("report", "Write the HTML report to this file.", "FILE"),
+    Argument(
+        "after",
+        "Say which findings of an earlier run are cured; FILE is its summary.json.",
+        "FILE",
+    ),
     Argument("format", f"The format of standard output ({FORMATS[0]}).", "FORMAT", choices=FORMATS),
     Argument(
         "limit",

@@ -5,6 +5,7 @@ Imports neither pyspark nor pyarrow: a wrong argument is reported at once, on an
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -52,6 +53,8 @@ class AuditRequest:
     out: str | None = None
     """Like `report`, on any file system that Spark reaches, as `history`."""
     report: str | None = None
+    after: Mapping[str, Any] | None = None
+    """The content of an earlier run's `summary.json`."""
     format: str = "text"
     engine: str | None = None
     """One of ENGINES; None: by size."""
@@ -101,6 +104,7 @@ def request_of(values: Mapping[str, Any]) -> AuditRequest:
             "spark_settings": _settings("--spark", values.get("spark") or ()),
             "is_deep": bool(values.get("deep")),
             "watch_s": _watch(values),
+            "after": _earlier(values.get("after")),
         }
     )
     if not request.is_live and (request.cluster is not None or not request.stores):
@@ -138,6 +142,17 @@ def _cluster(name: str | None) -> str | None:
             f"--cluster takes a cluster's name, not an address; use --nameserver {name}"
         )
     return name
+
+
+def _earlier(path: str | None) -> Mapping[str, Any] | None:
+    if path is None:
+        return None
+    try:
+        document = json.loads(Path(path).read_text())
+        run = document["run_id"], document["run_at_ms"], document["findings"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidArgument(f"--after takes a run's summary.json: {path}: {error}") from error
+    return dict(zip(("run_id", "run_at_ms", "findings"), run, strict=True))
 
 
 def _watch(values: Mapping[str, Any]) -> int | None:
