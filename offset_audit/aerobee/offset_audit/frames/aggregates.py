@@ -31,7 +31,7 @@ class Aggregate:
 
 
 def _is_less(left: Any, right: Any) -> bool:
-    if isinstance(left, Mapping | list):
+    if isinstance(left, dict | list):
         return bool(order_key(left) < order_key(right))
     return bool(left < right)
 

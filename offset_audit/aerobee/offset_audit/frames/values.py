@@ -46,7 +46,7 @@ def text_of(value: Any) -> Any:
         return value
     if isinstance(value, list):
         return f"[{', '.join('null' if one is None else text_of(one) for one in value)}]"
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         inner = ("null" if one is None else text_of(one) for one in value.values())
         return f"{{{', '.join(inner)}}}"
     return str(value)
@@ -54,7 +54,7 @@ def text_of(value: Any) -> Any:
 
 def order_key(value: Any) -> Any:
     """Sorts as Spark does in ascending order: null first, also within structs and arrays."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         value = tuple(map(order_key, value.values()))
     elif isinstance(value, list):
         value = tuple(map(order_key, value))
@@ -65,7 +65,7 @@ def order_key(value: Any) -> Any:
 
 def identity(value: Any) -> Any:
     """Equal for equal values, hashable, also of structs and arrays."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return tuple(map(identity, value.values()))
     if isinstance(value, list):
         return tuple(map(identity, value))
