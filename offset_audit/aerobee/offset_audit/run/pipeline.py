@@ -27,7 +27,7 @@ from aerobee.offset_audit.checks.registry import all_checks, checks_for
 from aerobee.offset_audit.checks.replicas.leaders import REPLICA
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame, union
-from aerobee.offset_audit.outputs.after import after
+from aerobee.offset_audit.outputs.after import After, after
 from aerobee.offset_audit.outputs.ledger import SCHEMA_VERSION, Ledger, RunEntry
 from aerobee.offset_audit.outputs.summary import Summary, collect_parts
 from aerobee.offset_audit.run import reading as readings
@@ -139,17 +139,7 @@ def _judge(
         notes=tuple(reading.notes),
         not_asked=tuple(one.name for one in all_checks() if one.name not in asked),
     )
-    if request.after is not None:
-        summary = replace(
-            summary,
-            after=after(
-                request.after,
-                summary.findings,
-                findings_total=summary.findings_total,
-                not_asked=summary.not_asked,
-                brokers=summary.brokers,
-            ),
-        )
+    summary = replace(summary, after=_after(request, summary))
     progress.note(_counts_line(summary))
     judged = Judged(
         entry=replace(entry, findings=summary.findings_total),
@@ -163,6 +153,18 @@ def _judge(
     )
     with engine.sums():
         return publish(request, judged, ledger, engine=engine, progress=progress)
+
+
+def _after(request: AuditRequest, summary: Summary) -> After | None:
+    if request.after is None:
+        return None
+    return after(
+        request.after,
+        summary.findings,
+        findings_total=summary.findings_total,
+        not_asked=summary.not_asked,
+        brokers=summary.brokers,
+    )
 
 
 def _make_shared(reading: readings.Reading, limits: Limits, *, has_compared: bool) -> None:
