@@ -23,6 +23,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "store": frozenset({"runtime"}),
     "access": frozenset({"runtime", "rpc", "domain"}),
     "cluster_view": frozenset({"access", "v1", "runtime", "rpc", "domain"}),
+    "remoting_core": frozenset(),
     "rocketmq_api": frozenset(
         {"access", "cluster_view", "rpc", "runtime", "domain", "store.format"}
     ),
@@ -127,6 +128,7 @@ SERVED = (
     "cluster_view/",
     "domain/",
     "nameserver/",
+    "remoting_core/",
     "rocketmq_api/",
     "rpc/",
     "runtime/",
