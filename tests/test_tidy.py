@@ -27,11 +27,35 @@ LAYERS: dict[str, frozenset[str]] = {
     "rocketmq_api": frozenset(
         {"access", "cluster_view", "rpc", "runtime", "domain", "store.format"}
     ),
+    "rocketmq_remoting": frozenset(
+        {"cluster_view", "domain", "remoting_core", "rocketmq_api", "runtime", "store.format"}
+    ),
     "nameserver": frozenset(
-        {"access", "cluster_view", "v1", "runtime", "rpc", "domain", "rocketmq_api"}
+        {
+            "access",
+            "cluster_view",
+            "domain",
+            "remoting_core",
+            "rocketmq_api",
+            "rocketmq_remoting",
+            "rpc",
+            "runtime",
+            "v1",
+        }
     ),
     "broker": frozenset(
-        {"access", "cluster_view", "v1", "runtime", "rpc", "domain", "store", "rocketmq_api"}
+        {
+            "access",
+            "cluster_view",
+            "domain",
+            "remoting_core",
+            "rocketmq_api",
+            "rocketmq_remoting",
+            "rpc",
+            "runtime",
+            "store",
+            "v1",
+        }
     ),
     "client_core": frozenset(
         {"access", "cluster_view", "v1", "runtime", "rpc", "domain", "store.format"}
@@ -130,6 +154,7 @@ SERVED = (
     "nameserver/",
     "remoting_core/",
     "rocketmq_api/",
+    "rocketmq_remoting/",
     "rpc/",
     "runtime/",
     "store/",
