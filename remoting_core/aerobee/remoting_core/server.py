@@ -43,7 +43,7 @@ class RemotingServer:
         now: Callable[[], float],
         on_bug: Callable[[Command, Exception], None],
         limits: RemotingLimits | None = None,
-        connections_max: int = 10_000,
+        connections_max: int = 1 << 30,
         memory_bytes_max: int = 128 << 20,
     ) -> None:
         """`now`: monotonic seconds. `on_bug` gets each exception of the handler; the peer is told
