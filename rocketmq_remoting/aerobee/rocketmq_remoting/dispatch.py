@@ -58,6 +58,14 @@ async def _later(request: Command, work: Coroutine[Any, Any, Command | None]) ->
         return refusal(request, error)
 
 
+def failure(request: Command, error: Exception) -> Command:
+    """The answer to a request that failed for a reason that no error type names, which is
+    logged."""
+    log_bug(request, error)
+    words = "the broker failed because of a bug of its own; see its log"
+    return request.answer(Code.SYSTEM_ERROR, remark=words)
+
+
 class LoggedLimits:
     """What peers do that ends their connections, in the log."""
 

@@ -18,8 +18,8 @@ from aerobee.runtime.errors import MessageIllegal, PropertiesTooLarge
 from aerobee.store.format.properties import PropertyName, find_property, replace_properties
 from aerobee.store.format.record import PROPERTIES_BYTES_MAX
 
-MESSAGES_MAX: Final = 16_384
-"""In one batch."""
+MESSAGES_MAX: Final = 4_096
+"""In one batch, which is taken apart in one turn of the event loop."""
 
 _SHORT_NAMES: Final = {
     "a": "producerGroup",

@@ -32,6 +32,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 public class Client {
   static final BufferedReader ASKED =
       new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+  /** How often routes are asked for, 30 s by default: a new master is known sooner. */
+  static final int ROUTES_MS = 1_000;
   static final Map<String, Integer> FAILED = new ConcurrentHashMap<>();
 
   public static void main(String[] arguments) throws Exception {
@@ -89,6 +91,7 @@ public class Client {
   static void produce(String nameserver) throws Exception {
     TransactionMQProducer producer = new TransactionMQProducer("producers");
     producer.setNamesrvAddr(nameserver);
+    producer.setPollNameServerInterval(ROUTES_MS);
     producer.setTransactionListener(new Decisions());
     producer.start();
     serve(asked -> asked.getString("do").equals("view")
@@ -188,6 +191,7 @@ public class Client {
   static void push(String[] arguments, String role) throws Exception {
     DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments[2]);
     consumer.setNamesrvAddr(arguments[1]);
+    consumer.setPollNameServerInterval(ROUTES_MS);
     consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
     consumer.setSuspendCurrentQueueTimeMillis(100);
     if (role.equals("broadcast")) {
@@ -232,6 +236,7 @@ public class Client {
   static void pull(String[] arguments) throws Exception {
     DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(arguments[2]);
     consumer.setNamesrvAddr(arguments[1]);
+    consumer.setPollNameServerInterval(ROUTES_MS);
     consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
     consumer.setAutoCommit(false);
     for (int at = 3; at < arguments.length; at++) {

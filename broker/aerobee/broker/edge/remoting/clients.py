@@ -6,8 +6,9 @@ divide the queues again.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from aerobee.broker.groups.known_groups import KnownGroups
@@ -28,6 +29,9 @@ from aerobee.rocketmq_remoting.queues import queue_object, read_queues
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
 
+TOLD_AFTER_S: Final = 0.02
+"""Clients that start together change a group once."""
+TOLD_PER_TURN: Final = 128
 PRODUCERS_MAX: Final = 100_000
 """Connections of producer groups; the ones heard longest ago are forgotten."""
 
@@ -45,7 +49,10 @@ class RemotingClients:
         clock: Clock,
         *,
         check_master: Callable[[], None],
+        is_master: Callable[[], bool],
     ) -> None:
+        """`check_master` raises NotMaster. A slave knows members, too, for when it is master, but
+        its tables are its master's."""
         self._broker_name = broker_name
         self.members = members
         self._known = known
@@ -53,9 +60,13 @@ class RemotingClients:
         self._expressions = expressions
         self._clock = clock
         self._check_master = check_master
+        self._is_master = is_master
         self._producers: dict[str, OrderedDict[Connection, None]] = {}
         """By group; the one to ask next is first."""
         self._producing: dict[Connection, set[str]] = {}
+        self._changed: dict[str, None] = {}
+        """Groups whose members are to be told so."""
+        self._is_telling = False
 
     def disconnected(self, connection: Connection) -> None:
         for group in self._producing.pop(connection, ()):
@@ -104,9 +115,10 @@ class RemotingClients:
         """Whether the group's members must divide its queues again. A group that may not begin is
         passed over, as by Apache's brokers: the client would drop the whole heart-beat."""
         try:
-            self._known.admit(consuming.group)
-            if not consuming.is_broadcasting:
-                await self._topics.make(consuming.group)
+            if self._is_master():
+                self._known.admit(consuming.group)
+                if not consuming.is_broadcasting:
+                    await self._topics.make(consuming.group)
             texts = [each.expression for each in consuming.subscriptions.values() if each.is_sql]
             await self._expressions.prepared(texts, consuming.group)
             if not connection.is_open:
@@ -190,12 +202,32 @@ class RemotingClients:
         self._producing.setdefault(connection, set()).add(group)
 
     def _tell_changed(self, groups: Iterable[str]) -> None:
-        """Code 40, to all members that are connected here."""
-        for group in groups:
-            told = Command(Ask.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
+        """Code 40, soon, to all members that are connected here."""
+        self._changed.update(dict.fromkeys(groups))
+        if self._changed and not self._is_telling:
+            self._is_telling = True
+            asyncio.get_running_loop().call_later(TOLD_AFTER_S, self._tell_some)
+
+    def _tell_some(self, left: Iterator[tuple[Connection, str]] | None = None) -> None:
+        """A limited number in each turn: one heart-beat may change many groups of many members."""
+        left = self._to_tell() if left is None else left
+        for _ in range(TOLD_PER_TURN):
+            found = next(left, None)
+            if found is None:
+                self._is_telling = False
+                self._tell_changed(())  # what changed meanwhile
+                return
+            connection, group = found
+            connection.tell(Command(Ask.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}))
+        asyncio.get_running_loop().call_soon(self._tell_some, left)
+
+    def _to_tell(self) -> Iterator[tuple[Connection, str]]:
+        """What has changed so far, once each."""
+        changed, self._changed = self._changed, {}
+        for group in changed:
             for member in self.members.members(group):
                 if isinstance(member.connection, Connection):
-                    member.connection.tell(told)
+                    yield member.connection, group
 
 
 def _key(group: str, queue: MessageQueue) -> GroupQueue:

@@ -101,6 +101,7 @@ class Remoting(Feature):
             parts.expressions,
             clock,
             check_master=check_master,
+            is_master=parts.roles.may_act,
         )
         self.sends = Sends(
             OwnQueues(

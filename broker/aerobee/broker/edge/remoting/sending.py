@@ -13,6 +13,7 @@ from aerobee.remoting_core.connection import Connection
 from aerobee.rocketmq_api.ports import QueueRecords, Sent, Unsafe
 from aerobee.rocketmq_remoting import fields as read
 from aerobee.rocketmq_remoting.codes import Ask, Code, refusal
+from aerobee.rocketmq_remoting.dispatch import failure
 from aerobee.rocketmq_remoting.sends import Message, Send, long_names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, MessageIllegal, TopicNotFound
@@ -80,7 +81,10 @@ class Sends:
         )
 
         def told(sent: list[Sent] | Exception) -> None:
-            answer = self._answer(request, sending, sent)
+            try:
+                answer = self._answer(request, sending, sent)
+            except Exception as error:
+                answer = failure(request, error)
             if not request.is_one_way:
                 connection.reply(answer)
             connection.finished()
