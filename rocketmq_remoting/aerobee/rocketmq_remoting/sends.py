@@ -45,6 +45,8 @@ _NOT_STORED: Final = tuple(
     name.encode() for name in (PropertyName.POP_CK, PropertyName.TRAN_MSG, PropertyName.WAIT)
 )
 """A handle of the sender's own; and what is said to the broker alone."""
+_USUAL: Final = b"WAIT\x01true\x02"
+"""Java's clients say so with every message."""
 
 
 NewId = Callable[[], str]
@@ -78,7 +80,7 @@ class Send:
     born_ms: int
     flag: int
     properties: bytes
-    reconsume_times: int
+    is_batch: bool
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> Send:
@@ -91,7 +93,7 @@ class Send:
             read.number(fields, "bornTimestamp", 0),
             read.number(fields, "flag", 0),
             fields.get("properties", "").encode("utf-8", "replace"),
-            read.number(fields, "reconsumeTimes", 0),
+            read.flag(fields, "batch"),
         )
 
     def messages(self, body: bytes, *, is_batch: bool, new_id: NewId) -> list[Message]:
@@ -134,11 +136,15 @@ def _in_batch(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 def _message(body: bytes, properties: bytes, flag: int, new_id: NewId) -> Message:
     if properties and not properties.endswith(_VALUE_END):
         properties += _VALUE_END
+    properties = _without_usual(properties)
     end = len(properties)
-    is_half = find_property(properties, 0, end, b"TRAN_MSG") == b"true"
-    changes: dict[bytes, bytes | None] = {
-        name: None for name in _NOT_STORED if find_property(properties, 0, end, name) is not None
-    }
+    is_half, changes = False, dict[bytes, bytes | None]()
+    for name in _NOT_STORED:
+        # Most messages have none of them: a search of bytes is quick.
+        if name in properties and find_property(properties, 0, end, name) is not None:
+            changes[name] = None
+    if b"TRAN_MSG" in changes:
+        is_half = find_property(properties, 0, end, b"TRAN_MSG") == b"true"
     found = find_property(properties, 0, end, _UNIQ_KEY)
     if not found:
         found = changes[_UNIQ_KEY] = new_id().encode()
@@ -150,3 +156,9 @@ def _message(body: bytes, properties: bytes, flag: int, new_id: NewId) -> Messag
             f"{PROPERTIES_BYTES_MAX} are possible: put large values into the body"
         )
     return Message(body, properties, flag, found.decode("utf-8", "replace"), is_half)
+
+
+def _without_usual(properties: bytes) -> bytes:
+    if properties.startswith(_USUAL):
+        return properties[len(_USUAL) :]
+    return properties.replace(_VALUE_END + _USUAL, _VALUE_END, 1)

@@ -16,6 +16,7 @@ from aerobee.broker.edge.remoting.feature import Remoting
 from aerobee.rocketmq_remoting.codes import Code
 from aerobee.rocketmq_remoting.config import RemotingConfig
 from aerobee.store.engine.tables.config_tables import TopicConfig
+from aerobee.store.format.dead_letter_fields import read_dead_letter
 from aerobee.store.format.message_id import parse_offset_message_id
 from aerobee.store.format.record import SYSFLAG_COMPRESSED
 from aerobee.v1 import broker_pb2
@@ -313,6 +314,27 @@ async def test_a_message_that_is_sent_back_comes_again_and_then_is_a_dead_letter
     assert dead.body == b"failing"
     # It is finished where it was, although nothing was committed there.
     assert (await peer.pull("g", "t")).code == Code.PULL_NOT_FOUND
+
+
+async def test_only_a_member_makes_dead_letters_of_what_it_gave_up(
+    broker: RunningBroker, peer: Peer
+) -> None:
+    given_up: dict[str, Any] = {
+        "topic": "%RETRY%g",
+        "body": b"poison",
+        "properties": "UNIQ_KEY\x01ID\x02RETRY_TOPIC\x01t\x02ORIGIN_MESSAGE_ID\x01ID\x02"
+        "DELAY\x016\x02MIN_OFFSET\x010\x02",
+        "l": 3,
+    }
+    assert (await peer.send(**given_up, j=3)).code == Code.NO_PERMISSION
+    await peer.beat("g", "t")
+    assert (await peer.send(**given_up, j=2)).code == Code.NO_PERMISSION
+    assert (await peer.send(**given_up, j=3)).code == 0
+    (dead,) = records_of(await peer.pull("any", "%DLQ%g", sysFlag=4))
+    letter = read_dead_letter(dead)
+    assert (dead.body, letter.origin.topic) == (b"poison", "t")
+    assert (letter.death.group, letter.death.attempts, letter.death.member) == ("g", 4, "c1")
+    assert {"DELAY", "MIN_OFFSET"}.isdisjoint(dead.properties)
 
 
 async def test_nothing_is_sent_back_from_where_no_message_begins(peer: Peer) -> None:

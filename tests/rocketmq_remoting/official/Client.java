@@ -207,6 +207,7 @@ public class Client {
       }
     }
     if (role.equals("orderly")) {
+      consumer.setMaxReconsumeTimes(3);
       consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
           handles(messages.get(0)) ? ConsumeOrderlyStatus.SUCCESS
               : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);

@@ -7,7 +7,8 @@ A program's arguments are what it is to be, the address of a nameserver, and
 
     producer  ADDRESS
     push      ADDRESS GROUP TOPIC[=TAGS]...        handles several messages at once
-    orderly   ADDRESS GROUP TOPIC[=TAGS]...        those of a queue one after the other
+    orderly   ADDRESS GROUP TOPIC[=TAGS]...        those of a queue one after the other; gives up a
+                                                   message that has failed four times
     broadcast ADDRESS GROUP TOPIC[=TAGS]...        shares them with no other member
     pull      ADDRESS GROUP TOPIC...
 
@@ -73,7 +74,7 @@ PROGRAMS = {
         ),
         HERE,
     )
-    for version in ("5.3.3", "4.9.8")
+    for version in ("5.3.3", "5.5.0", "4.9.8")
 }
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from tests.rocketmq_api.official.scene import dead_letters
 from tests.rocketmq_remoting.official.scene import (
     Scene,
     bodies,
@@ -99,6 +100,20 @@ def test_a_message_that_fails_comes_again_until_it_is_handled(scene: Scene) -> N
     assert attempts == [1, 2, 3]
     assert {message["topic"] for message in messages} == {scene.topic}
     assert len({message["id"] for message in messages}) == 2
+
+
+@pytest.mark.thorough
+def test_a_message_that_an_ordered_consumer_gives_up_is_a_dead_letter(scene: Scene) -> None:
+    scene.begin("given-up", queues=2)
+    with scene.producer() as producer:
+        scene.send(producer, "poison", group="g", properties={"fails": "1000"})
+        scene.send(producer, "after it", group="g")
+    with scene.consumer("orderly") as consumer:
+        assert bodies(pushed(consumer, 5)) == ["poison"] * 4 + ["after it"]
+        assert is_quiet(consumer)
+    (letter,) = dead_letters(scene.up, scene.group)
+    assert letter["attempts"] == 4
+    assert letter["topic"] == scene.topic
 
 
 @pytest.mark.thorough

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.feature import Delays
 from aerobee.broker.edge.remoting.clients import RemotingClients
+from aerobee.broker.edge.remoting.dead_letters import RemotingDeadLetters
 from aerobee.broker.edge.remoting.lookups import RemotingLookups
 from aerobee.broker.edge.remoting.progress import Progress
 from aerobee.broker.edge.remoting.pulls import Pulls
@@ -75,6 +76,7 @@ class Parts(Protocol):
     delays: Delays
     retries: Retries
     transactions: Transactions
+    on_dead_letters: Callable[[str, str, int], None]
 
     def on_offset_set(self, told: Callable[[GroupQueue], None]) -> None:
         """Call this once a group's offset on a queue was set or removed on this master."""
@@ -112,6 +114,16 @@ class Remoting(Feature):
                 clock,
                 is_master=parts.roles.may_act,
                 store_host_ipv6=parts.writes.store_host_ipv6,
+            ),
+            self.members,
+            RemotingDeadLetters(
+                parts.writes,
+                parts.retries.topics,
+                parts.durability,
+                clock,
+                parts.store_host,
+                check_master=check_master,
+                on_dead=parts.on_dead_letters,
             ),
             parts.guard,
             clock,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, NamedTuple
 
+from aerobee.broker.edge.remoting.dead_letters import RemotingDeadLetters, attempts_if_given_up
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
+from aerobee.broker.groups.self_assigned import SelfAssigned
 from aerobee.broker.sending.guard import Guard
 from aerobee.remoting_core.command import Command
 from aerobee.remoting_core.connection import Connection
@@ -14,9 +16,11 @@ from aerobee.rocketmq_api.ports import QueueRecords, Sent, Unsafe
 from aerobee.rocketmq_remoting import fields as read
 from aerobee.rocketmq_remoting.codes import Ask, Code, refusal
 from aerobee.rocketmq_remoting.dispatch import failure
+from aerobee.rocketmq_remoting.heartbeats import Subscribed
 from aerobee.rocketmq_remoting.sends import Message, Send, long_names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, MessageIllegal, TopicNotFound
+from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
 from aerobee.store.format.message_content import content_of
 from aerobee.store.format.message_id import UniqueIdGenerator, offset_message_id
 from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
@@ -56,6 +60,8 @@ class Sends:
     def __init__(
         self,
         queues: OwnQueues,
+        members: SelfAssigned[Subscribed],
+        dead_letters: RemotingDeadLetters,
         guard: Guard,
         clock: Clock,
         chance: random.Random,
@@ -64,18 +70,37 @@ class Sends:
         process_id: int,
     ) -> None:
         self._queues = queues
+        self._members = members
+        self._dead_letters = dead_letters
         self._guard = guard
         self._clock = clock
         self._store_host = store_host
         self._ids = UniqueIdGenerator(chance, ip=store_host.ip, process_id=process_id)
         self._turn = chance.randrange(1 << 16)
 
-    def send(self, connection: Connection, request: Command) -> None:
+    def send(self, connection: Connection, request: Command) -> Coroutine[Any, Any, Command] | None:
         """Codes 10, 310 and 320. Raises AerobeeError: nothing was stored."""
-        fields = request.fields
+        fields = dict(request.fields)
         if request.code != Ask.SEND_MESSAGE:
             fields = long_names(fields)
-        sending = self._read(connection, Send.of(fields), request)
+        send = Send.of(fields)
+        if send.topic.startswith(RETRY_PREFIX) and (attempts := attempts_if_given_up(fields)):
+            group = send.topic.removeprefix(RETRY_PREFIX)
+            member = self._members.of_connection(group, connection)
+            if member is not None:
+                return self._dead_letters.bury(
+                    request,
+                    send,
+                    self._host_of(connection),
+                    group=group,
+                    client_id=member.client_id,
+                    attempts=attempts,
+                )
+        self._store(connection, request, send)
+        return None
+
+    def _store(self, connection: Connection, request: Command, send: Send) -> None:
+        sending = self._read(connection, send, request)
         part = QueueRecords(
             sending.queue_id, sending.records, any(each.is_half for each in sending.messages)
         )
@@ -111,15 +136,11 @@ class Sends:
                 "its system flag says that it holds several messages, which this broker does not "
                 "unwrap; send a batch instead"
             )
-        is_batch = request.code == Ask.SEND_BATCH_MESSAGE or (
-            read.flag(long_names(request.fields), "batch")
-        )
+        is_batch = request.code == Ask.SEND_BATCH_MESSAGE or send.is_batch
         messages = send.messages(request.body, is_batch=is_batch, new_id=self._new_id)
         if len(messages) > 1 and any(each.is_half for each in messages):
             raise MessageIllegal("messages of transactions cannot be sent in a batch")
-        host = self._queues.host_of(
-            f"ipv{6 if connection.peer[:1] == '[' else 4}:{connection.peer}"
-        )
+        host = self._host_of(connection)
         topic = send.topic.encode("utf-8", "replace")
         born_ms = send.born_ms if send.born_ms > 0 else self._clock.now_ms()
         try:
@@ -139,6 +160,10 @@ class Sends:
         except RecordIllegal as error:
             raise MessageIllegal(str(error)) from None
         return _Sending(send.topic, self._queue(send), messages, records)
+
+    def _host_of(self, connection: Connection) -> HostAddress:
+        family = 6 if connection.peer.startswith("[") else 4
+        return self._queues.host_of(f"ipv{family}:{connection.peer}")
 
     def _queue(self, send: Send) -> int:
         if send.queue_id != _ANY_QUEUE:
