@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from aerobee.access.config import AccessConfig
@@ -250,6 +251,20 @@ async def test_a_new_group_reads_a_young_log_from_its_beginning_unless_it_asks_n
     later = await peer.done(29, topic="t", queueId=0, timestamp=1 << 50)
     assert later.fields == {"offset": "1"}
     assert (await peer.done(29, topic="t", queueId=0, timestamp=0)).fields == {"offset": "0"}
+
+
+async def test_a_group_with_members_is_not_deleted_unless_an_operator_insists(
+    broker: RunningBroker, peer: Peer
+) -> None:
+    await peer.beat("g", "t")
+    await peer.commit("g", "t", 0)
+    deletion = broker_pb2.DeleteGroupRequest(group="g")
+    with pytest.raises(grpc.aio.AioRpcError, match="'c1'; 1 in all"):
+        await broker.groups.DeleteGroup(deletion)
+    assert await peer.offset("g", "t") == 0
+    deletion.force = True
+    await broker.groups.DeleteGroup(deletion)
+    assert await peer.offset("g", "t") is None
 
 
 async def test_a_lock_belongs_to_one_client_until_it_is_given_back(broker: RunningBroker) -> None:

@@ -82,10 +82,18 @@ class Ownership:
         self._is_popped: Callable[[GroupQueue], bool] = lambda key: False
         self._on_popped_wanted: Callable[[GroupQueue], None] = lambda key: None
         self._is_self_assigned: Callable[[GroupQueue], bool] = lambda key: False
+        self.self_assigning: Callable[[str], Sequence[str]] = lambda group: ()
+        """The client ids of a group's members that assign its queues themselves."""
 
-    def exclude_self_assigned(self, is_self_assigned: Callable[[GroupQueue], bool]) -> None:
-        """From here on queues have a fourth kind of owner: groups that assign them themselves."""
+    def exclude_self_assigned(
+        self,
+        is_self_assigned: Callable[[GroupQueue], bool],
+        members: Callable[[str], Sequence[str]] = lambda group: (),
+    ) -> None:
+        """From here on queues have a fourth kind of owner: groups that assign them themselves.
+        `members`: the client ids of those of a group, which are in no other list."""
         self._is_self_assigned = is_self_assigned
+        self.self_assigning = members
 
     def exclude_popped(
         self,

@@ -103,6 +103,10 @@ class SelfAssigned(Generic[W]):
     def members(self, group: str) -> Iterator[SelfMember[W]]:
         return iter(list(self._groups.get(group, {}).values()))
 
+    def client_ids(self, group: str) -> list[str]:
+        """Sorted."""
+        return sorted(self._groups.get(group, ()))
+
     def member(self, group: str, client_id: str) -> SelfMember[W] | None:
         return self._groups.get(group, {}).get(client_id)
 

@@ -146,7 +146,7 @@ class RemotingClients:
     def list_members(self, connection: Connection, request: Command) -> Command:
         """Code 38. Raises InvalidArgument."""
         group = read.text(request.fields, "consumerGroup")
-        ids = sorted(each.client_id for each in self.members.members(group))
+        ids = self.members.client_ids(group)
         if not ids:
             return request.answer(Code.SYSTEM_ERROR, remark=f"no consumer for this group, {group}")
         return request.answer(body=json_bodies.write({"consumerIdList": ids}))

@@ -93,7 +93,7 @@ class Remoting(Feature):
     def __init__(self, parts: Parts, opened: None = None) -> None:
         config, clock, coordinator = parts.config, parts.clock, parts.coordinator
         self.members: SelfAssigned[Subscribed] = SelfAssigned()
-        coordinator.ownership.exclude_self_assigned(self.members.has)
+        coordinator.ownership.exclude_self_assigned(self.members.has, self.members.client_ids)
         check_master = parts.guard.check_master
         self.clients = RemotingClients(
             config.broker_name,
