@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.offset_audit.sources.store import faults_files
+from aerobee.offset_audit.sources.store import faults_tables
 from aerobee.offset_audit.sources.store.faults_log import stored_before
 from aerobee.offset_audit.sources.store.files import StoreFile
 from aerobee.offset_audit.sources.store.folders import find_stores
@@ -501,5 +501,5 @@ def test_a_table_that_is_being_written_is_looked_at_again(
         def wait(self, _timeout_s: float) -> None:
             path.write_bytes(whole)
 
-    monkeypatch.setattr(faults_files, "Event", Written)
+    monkeypatch.setattr(faults_tables, "Event", Written)
     assert faults(store) == []

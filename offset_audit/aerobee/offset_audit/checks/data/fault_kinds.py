@@ -30,6 +30,9 @@ TIME_BACKWARD: Final = "TIME_BACKWARD"
 
 BAD_CONFIG: Final = "BAD_CONFIG"
 
+OF_TABLES: Final = (BAD_CONFIG, "CHANGED_TABLE", "LOST_ROW")
+"""Damage of tables; those that can be read are still used by a broker."""
+
 OF_QUEUES: Final = ("MISSING_FILE", "QUEUE_FILE_SIZE", "BAD_ENTRY")
 """Damage of queue files: its cost is counted by MISSING_ENTRY."""
 

@@ -46,7 +46,13 @@ class FaultKind:
     INDEX_FILE_SIZE: Final = "INDEX_FILE_SIZE"
     INDEX_SIZES: Final = "INDEX_SIZES"
     """The index cannot be read: the number of slots in its files is unknown."""
+    BAD_JOURNAL: Final = "BAD_JOURNAL"
+    """A record of one of the broker's own journals whose body no broker writes."""
     BAD_CONFIG: Final = "BAD_CONFIG"
+    CHANGED_TABLE: Final = "CHANGED_TABLE"
+    """Something else than a broker has changed a table since one wrote it."""
+    LOST_ROW: Final = "LOST_ROW"
+    """A table lacks what other files of a store that was stopped cleanly have."""
     BAD_CHECKPOINT: Final = "BAD_CHECKPOINT"
 
 
