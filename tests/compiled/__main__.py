@@ -18,6 +18,8 @@ TESTS = (
     "tests/producer_client",
     "tests/broker/sending",
     "tests/broker/pop",
+    "tests/rocketmq_api",
+    "tests/access/test_quotas.py",
 )
 """A module that is new in the list brings its tests, and the simulation that runs it."""
 CAMPAIGNS = (
