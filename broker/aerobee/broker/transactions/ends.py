@@ -31,6 +31,7 @@ from aerobee.broker.transactions.end_turns import (
     WantedEnd,
     not_master,
 )
+from aerobee.broker.transactions.handed import Handed
 from aerobee.broker.transactions.intents import Commit, CommitIntent
 from aerobee.broker.transactions.known import KnownHalves
 from aerobee.broker.transactions.op_messages import OpMessage
@@ -316,7 +317,7 @@ class Ends:
             appended = self._append(half, Moved(HALF_TOPIC, HALF_QUEUE, copy))
             self.checked += 1
             # An end that comes before the copy is followed must also name it.
-            self._known.stored(name.topic, name.transaction_id, half.content, appended)
+            self._known.stored_again(name, half.content, appended)
             self._ops.owe(OpMessage(Outcome.CHECKED, offsets))
         return True
 
@@ -355,6 +356,11 @@ class Ends:
             return self._writes.append_copies(moved.topic, moved.queue_id, [moved.record], ())
         except BatchIllegal as error:
             raise undeliverable(half, str(error)) from None
+
+    @property
+    def handed_ops(self) -> Handed[OpMessage]:
+        """Op messages, for their follower."""
+        return self._ops.handed
 
     def pay(self) -> None:
         """Write the op messages that could not be written with their messages. Raises
