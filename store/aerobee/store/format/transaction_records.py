@@ -219,21 +219,25 @@ def aside_record(record: Record, *, transaction_id: str, store_host_ipv6: bool) 
 # ------------------------------------------------------------------------------------- commits
 
 
-def committed_record(record: Record, *, store_host_ipv6: bool) -> Moved:
-    """The message in a half message, as it is delivered. Raises HalfIllegal, RecordIllegal,
-    RecordCorrupt."""
+_WAITING_ONLY: Final[dict[bytes, bytes | None]] = dict.fromkeys(
+    (_TRAN_MSG, _REAL_TOPIC, _REAL_QID, _PREPARED_OFFSET, _CHECK_TIMES, _CLIENT)
+)
+
+
+def committed_record(
+    record: Record, *, store_host_ipv6: bool, target: tuple[str, int] | None = None
+) -> Moved:
+    """The message in a half message, as it is delivered; to `target`, if that is known. Raises
+    HalfIllegal, RecordIllegal, RecordCorrupt."""
     try:
-        topic, queue_id = destination(record)
+        topic, queue_id = target or destination(record)
     except NotDelayed as error:
         raise HalfIllegal(str(error)) from None
-    changes: dict[bytes, bytes | None] = dict.fromkeys(
-        (_TRAN_MSG, _REAL_TOPIC, _REAL_QID, _PREPARED_OFFSET, _CHECK_TIMES, _CLIENT)
-    )
     rewritten = bytearray(
         rewrite_record(
             record,
             topic=topic.encode(),
-            properties=replace_properties(record.properties_bytes, changes),
+            properties=replace_properties(record.properties_bytes, _WAITING_ONLY),
             store_host_ipv6=store_host_ipv6,
         )
     )
