@@ -6,8 +6,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aerobee.broker.reading.handed import Handed
 from aerobee.broker.sending.halves import half_batch
-from aerobee.broker.transactions.handed import Handed
 from aerobee.broker.transactions.known import KnownHalves
 from aerobee.broker.transactions.pending import PendingHalves
 from aerobee.store.engine.statistics import Appended

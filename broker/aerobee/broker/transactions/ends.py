@@ -18,6 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from aerobee.broker.reading.handed import Handed
 from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
@@ -31,7 +32,6 @@ from aerobee.broker.transactions.end_turns import (
     WantedEnd,
     not_master,
 )
-from aerobee.broker.transactions.handed import Handed
 from aerobee.broker.transactions.intents import Commit, CommitIntent
 from aerobee.broker.transactions.known import KnownHalves
 from aerobee.broker.transactions.op_messages import OpMessage

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
+from aerobee.broker.reading.handed import Handed
 from aerobee.broker.sending.halves import HALF_QUEUE
-from aerobee.broker.transactions.handed import Handed
 from aerobee.broker.transactions.op_messages import OpMessage
 from aerobee.broker.transactions.pending import PendingHalves
 from aerobee.runtime.log import log_event
@@ -136,6 +136,8 @@ class TransactionFollower:
 
     async def _read_halves(self, pending: PendingHalves, queue: QueueName) -> bool:
         begin = pending.next_half
+        if queue is HALVES and self._handed_halves.begins_after(begin) == 0:
+            return False  # it is not confirmed yet
         found = await self._read(queue, begin)
         for record in found.records:
             try:
@@ -157,6 +159,8 @@ class TransactionFollower:
 
     async def _read_ops(self) -> bool:
         pending, begin = self._pending, self._pending.next_op
+        if self._handed_ops.begins_after(begin) == 0:
+            return False  # it is not confirmed yet
         found = await self._read(OPS, begin)
         for record in found.records:
             pending.read_op(record.queue_offset, *op_of(record))

@@ -8,8 +8,8 @@ with the same id gets a transaction id of its own.
 
 from __future__ import annotations
 
+from aerobee.broker.reading.handed import Handed
 from aerobee.broker.sending.halves import HALF_QUEUE
-from aerobee.broker.transactions.handed import Handed
 from aerobee.broker.transactions.pending import PendingHalves, TransactionName, name_of
 from aerobee.runtime.errors import Busy, NotMaster
 from aerobee.store.engine.message_store import MessageStore

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from aerobee.broker.reading.handed import Handed
 from aerobee.broker.sending.halves import HALF_QUEUE
 from aerobee.broker.sending.own_writes import OwnWrites
-from aerobee.broker.transactions.handed import Handed
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event

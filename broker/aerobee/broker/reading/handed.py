@@ -28,18 +28,28 @@ class Handed(Generic[T]):
     def __len__(self) -> int:
         return len(self._handed)
 
+    @property
+    def first_offset(self) -> int | None:
+        """Of the first record here."""
+        return self._handed[0].offset if self._handed else None
+
     def append(self, offset: int, end: int, value: T) -> None:
         """The record at this offset of the queue, which ends here in the log, says this."""
         self._handed.append(_Handed(offset, end, value))
 
-    def take(self, next_offset: int, confirmed_end: int) -> T | None:
-        """What the record at an offset says. None: it is not confirmed, or must be read."""
+    def begins_after(self, next_offset: int) -> int | None:
+        """How many records must be read from this offset on, before the first one here; None:
+        nothing is here."""
         handed = self._handed
         while handed and handed[0].offset < next_offset:
             handed.popleft()  # it was read
-        if not handed or handed[0].offset != next_offset or handed[0].end > confirmed_end:
+        return handed[0].offset - next_offset if handed else None
+
+    def take(self, next_offset: int, confirmed_end: int) -> T | None:
+        """What the record at an offset says. None: it is not confirmed, or must be read."""
+        if self.begins_after(next_offset) != 0 or self._handed[0].end > confirmed_end:
             return None
-        return handed.popleft().value
+        return self._handed.popleft().value
 
     def clear(self) -> None:
         """The term is over: what is not confirmed may never be."""
