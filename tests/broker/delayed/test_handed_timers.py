@@ -57,7 +57,7 @@ def delayed(messages: Sequence[dict[str, str]], topic: str) -> tuple[CheckedBatc
         checked(topic, b"".join(records), [len(each) for each in records]),
         3,
         now_ms=NOW_MS,
-        rules=DelayRules(DelayLevels([1_000])),
+        rules=DelayRules(DelayLevels((1_000,))),
         waits_if_past=True,
     )
     assert waiting is not None

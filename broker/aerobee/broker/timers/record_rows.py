@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from operator import methodcaller
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,10 +17,12 @@ import numpy as np
 from aerobee.broker.reading.handed import Handed
 from aerobee.broker.timers.pending import Rows, make_rows
 from aerobee.store.engine.statistics import Appended
+from aerobee.store.format.batch_properties import BatchProperties
 from aerobee.store.format.checked_batch import CheckedBatch
 from aerobee.store.format.delayed_records import NotDelayed, timer_facts
 from aerobee.store.format.java_hash import java_string_hash
-from aerobee.store.format.properties import NAME_END, find_values
+from aerobee.store.format.properties import NAME_END, VALUE_END, find_values
+from aerobee.store.format.record_arrays import Int64Array
 from aerobee.store.format.record_layout import RecordCorrupt
 from aerobee.store.format.record_view import Record
 
@@ -61,7 +64,6 @@ class HandedTimers:
         first = self._handed.first_offset
         if first is not None and offset + batch.count - first > self._rows_max:
             return
-        keys = [find_values(each, 0, len(each), _UNIQUE_KEY)[0] for each in batch.properties]
         sizes = batch.sizes
         rows = make_rows(
             due_ms,
@@ -69,7 +71,7 @@ class HandedTimers:
             position + np.cumsum(sizes) - sizes,
             sizes,
             topic_hashes=java_string_hash(topic),
-            key_hashes=[key_hash(topic, each) if each else 0 for each in keys],
+            key_hashes=_key_hashes(topic, batch.properties),
         )
         self._handed.append(offset, appended.end, rows)
 
@@ -84,6 +86,26 @@ class HandedTimers:
     def clear(self) -> None:
         """The term is over: what is not confirmed may never be."""
         self._handed.clear()
+
+
+def _key_hashes(topic: str, properties: BatchProperties) -> Int64Array | list[int]:
+    joined, start = properties.joined, _UNIQUE_KEY[0]
+    begin = len(start)
+    if (
+        joined.isascii()
+        and joined.count(start) == len(properties)
+        and all(map(methodcaller("startswith", start), properties))
+    ):
+        # As our producers write them: a fifth of the price.
+        prefix = f"{topic}+".encode()
+        digests = [
+            blake2b(prefix + each[begin : each.find(VALUE_END, begin)], digest_size=8).digest()
+            for each in properties
+        ]
+        if all(each[begin] != VALUE_END[0] for each in properties):
+            return np.frombuffer(b"".join(digests), ">i8").astype(np.int64)
+    keys = [find_values(each, 0, len(each), _UNIQUE_KEY)[0] for each in properties]
+    return [key_hash(topic, each) if each else 0 for each in keys]
 
 
 def rows_of(records: Iterable[Record]) -> RowsFound:
