@@ -1,5 +1,5 @@
-"""`aerobee topic spread --retire` under load while brokers are killed by SIGKILL: the messages of a key
-are handled in the order in which they were sent, and none is lost."""
+"""`aerobee topic spread --retire` under load while brokers are killed by SIGKILL: the messages of a
+key are handled in the order in which they were sent, and none is lost."""
 
 from __future__ import annotations
 
