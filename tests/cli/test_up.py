@@ -149,7 +149,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_process_that_hangs(tmp_path: Path) 
         # Not the last line: asyncio, which a forked start has in place of uvloop, may add that its
         # loop was closed before it heard of all deaths.
         assert "aerobee: stopped at once; processes were killed" in up.said().splitlines()
-    assert not any(is_alive(pid) for pid in pids)
+    wait_until(lambda: not any(is_alive(pid) for pid in pids), "who was killed is gone")
 
 
 def test_ctrl_c_before_it_is_ready_leaves_no_process(tmp_path: Path) -> None:

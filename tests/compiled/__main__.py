@@ -10,13 +10,23 @@ import subprocess
 import sys
 import time
 
-PYTEST = ("pytest", "--forks", "2", "-q", "-m", "not long and not thorough and not kubernetes")
-TESTS = ("tests/compiled", "tests/rpc/core")
+PYTEST = ("pytest", "--forks", "2", "-q", "-m", "not long and not thorough and not slow")
+TESTS = (
+    "tests/compiled",
+    "tests/rpc/core",
+    "tests/store",
+    "tests/producer_client",
+    "tests/broker/sending",
+    "tests/broker/pop",
+)
 """A module that is new in the list brings its tests, and the simulation that runs it."""
 CAMPAIGNS = (
     (*PYTEST, *TESTS),
     ("tests.rpc.core.fuzz", "--streams", "5000"),
     ("tests.rpc.core.fuzz_client", "--streams", "2000"),
+    ("tests.simulation", "cluster", "--seeds", "300", "--jobs", "2"),
+    ("tests.simulation", "pops", "--seeds", "1000", "--jobs", "2"),
+    ("tests.simulation", "power_cuts", "--seeds", "1000", "--jobs", "2"),
 )
 
 

@@ -48,6 +48,7 @@ def rule_breaks(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, "is an async generator"
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from reused_names(node)
+            yield from lost_causes(node.body)
         if isinstance(node, ast.Module):
             yield from fields_of_later_classes(node)
 
@@ -59,6 +60,17 @@ def reused_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[t
             caught = ast.unparse(node.type)
             if types.setdefault(node.name, caught) != caught:
                 yield node.lineno, f"catches two types as {node.name!r}"
+
+
+def lost_causes(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Compiled, `raise ... from error` does not set the cause. Within the handler of that error its
+    context is the same."""
+    for node in nodes:
+        if isinstance(node, (*FUNCTIONS, ast.ExceptHandler)):
+            continue
+        if isinstance(node, ast.Raise) and isinstance(node.cause, ast.Name):
+            yield node.lineno, "raises `from` an error that is not being handled"
+        yield from lost_causes(ast.iter_child_nodes(node))
 
 
 def fields_of_later_classes(module: ast.Module) -> Iterator[tuple[int, str]]:
@@ -101,6 +113,8 @@ def test_a_field_of_a_later_class_is_seen() -> None:
         ("yield 1", "async generator"),
         ("try:\n  pass\n except* E:\n  pass", "except*"),
         ("try:\n  x()\n except A as e:\n  y\n except B as e:\n  z", "catches two types as 'e'"),
+        ("raise A from b", "raises `from`"),
+        ("try:\n  x()\n except A as e:\n  raise B from e", ""),
         ("async with asyncio.timeout(1):\n  await x", ""),
         ("try:\n  await x\n except A as e:\n  y\n except B as f:\n  z\n finally:\n  w()", ""),
     ],

@@ -12,6 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import aerobee.producer_client as producer_client
+from aerobee.producer_client import encoder
+from tests.support.compiled_form import replaces_what_is_compiled
 from tests.support.examples import check_doctests, example_blocks, modules_of, run_async
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 BLOCKS = dict(example_blocks("aerobee.producer_client"))
 
 
+@replaces_what_is_compiled(encoder)
 def test_small_examples_hold() -> None:
     assert sum(check_doctests(module) for module in modules_of("aerobee.producer_client")) >= 10
 

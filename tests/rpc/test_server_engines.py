@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,6 +14,7 @@ from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
+from aerobee.rpc.core.status import RpcError
 from aerobee.rpc.grpc_config import Engine
 from aerobee.rpc.own_protocol import CODE_METADATA_KEY, say_error
 from aerobee.rpc.server_engine import FRAME_BYTES_MAX
@@ -235,6 +237,27 @@ async def test_bytes_that_are_no_request_are_refused(running: Running, style: st
     status, error = await refused(garbage(b"\xff" * 10))
     assert status is grpc.StatusCode.INVALID_ARGUMENT
     assert code_in(error) == str(common_pb2.INVALID_ARGUMENT)
+
+
+@EveryStyle
+async def test_a_refused_request_is_freed_without_a_garbage_collection(style: str) -> None:
+    """An error that is kept would keep the request, which may have megabytes."""
+    async with serving(Engine.OWN) as running:
+        garbage = running.channel.unary_unary(f"/{SERVICE}/{style}")
+        gc.collect()
+        gc.disable()
+        try:
+            await refused(garbage(b"\xff" * 10))
+            for words in ("typed", "status", "x" * (ASKED_ID_MAX + 1)):
+                await refused(running.stub(style)(asking(words)))
+            await running.stub(style)(asking("fine"))
+            await until(lambda: not errors_kept(), "errors are freed", account=errors_kept)
+        finally:
+            gc.enable()
+
+
+def errors_kept() -> list[object]:
+    return [each for each in gc.get_objects() if isinstance(each, AerobeeError | RpcError)]
 
 
 @EveryStyle

@@ -158,4 +158,7 @@ def error_of(error: Exception, endpoint: str) -> Exception:
         return RegistryUnavailable(f"etcd at {endpoint} did not answer in time")
     if status is grpc.StatusCode.UNAVAILABLE:
         return RegistryUnavailable(f"etcd at {endpoint} cannot be reached: {details}")
+    if status is grpc.StatusCode.CANCELLED:
+        # Nobody cancels calls, but the connection may have been given up for another.
+        return RegistryUnavailable(f"the connection to etcd at {endpoint} was lost: {details}")
     return RegistryUnavailable(f"etcd at {endpoint} refused with {status.name}: {details}")

@@ -26,7 +26,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import aclosing
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -45,6 +45,8 @@ from aerobee.runtime.task_groups import sole_cause
 SUCCESS = "success"
 CANCELLED = "cancelled"
 INTERNAL = "internal"
+
+E = TypeVar("E", bound=Exception)
 
 Read = Callable[[bytes], Any]
 Rest = Callable[[], Awaitable[Any]]
@@ -312,9 +314,9 @@ class _Failure:
         if isinstance(cause, AerobeeError):
             name = type(cause).__name__
             log_event(log, "call refused", level=logging.DEBUG, code=name, reason=cause)
-            return cause, error_name(cause)
+            return _alone(cause), error_name(cause)
         if isinstance(cause, RpcError):
-            return cause, cause.status.name.lower()
+            return _alone(cause), cause.status.name.lower()
         if isinstance(cause, grpc.aio.InternalError):
             # A write failed because the client is gone, which ends a call like a cancellation.
             # grpcio would log it as a bug of the servicer.
@@ -330,7 +332,9 @@ class _Failure:
     def answers(self, cause: AerobeeError | RpcError, request: Any) -> Sequence[Any]:
         """The answers that end the call. Raises RpcError if it ends with a status."""
         if isinstance(cause, RpcError):
-            raise cause from None
+            raise RpcError(
+                cause.status, cause.message, details=cause.details, trailers=cause.trailers
+            ) from None
         if self._answer_error is None:
             raise self._say_error(cause) from None
         is_one = not (self._requests_stream or isinstance(request, AerobeeError))
@@ -441,6 +445,13 @@ def _error_as_request(read: Read | None) -> Read | None:
         try:
             return read(data)
         except AerobeeError as error:
-            return error
+            return _alone(error)
 
     return given
+
+
+def _alone(error: E) -> E:
+    """The error without the frames that it went through. One of them has it in a variable, so both
+    would keep each other, and with them the request, until a garbage collection."""
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)

@@ -35,8 +35,10 @@ from aerobee.runtime.errors import (
     ReplicaDiverged,
     StaleEpoch,
 )
+from aerobee.store.engine.log import commit_log
 from aerobee.v1 import replication_pb2
 from tests.support.bare_slave import EMPTY, NAME, SENDER, Status, bare_slave, damaged, history
+from tests.support.compiled_form import replaces_what_is_compiled
 from tests.support.replicas import log_bytes
 from tests.support.replication_streams import (
     CLUSTER,
@@ -257,6 +259,7 @@ async def test_the_end_of_the_stream_by_the_slave_is_no_error(master: Master) ->
     assert master.roles.events == [("joined", NAME), ("left", NAME)]
 
 
+@replaces_what_is_compiled(commit_log)
 async def test_bytes_that_retention_took_meanwhile_end_the_stream(master: Master) -> None:
     def removed(position: int) -> int:
         raise MessageNotFound("gone")

@@ -12,6 +12,7 @@ from pathlib import Path
 from aerobee.broker.replication.messages import encode_emptied
 from aerobee.broker.replication.table_source import TableSource
 from aerobee.store.engine.disk import RealDisk
+from aerobee.store.engine.queues import queue_set
 from aerobee.store.engine.tables.atomic_file import replace_atomically
 from aerobee.store.engine.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
@@ -23,6 +24,7 @@ from aerobee.store.engine.tables.config_tables import (
     TopicTable,
 )
 from aerobee.store.engine.tables.delay_offset_table import DELAY_OFFSETS_PATH
+from tests.support.compiled_form import replaces_what_is_compiled
 from tests.support.replication_streams import Master, running_master, running_slave
 from tests.support.stores import batch_of
 from tests.support.waiting import until
@@ -148,6 +150,7 @@ async def test_damaged_or_unknown_tables_change_nothing(tmp_path: Path) -> None:
         assert set(tables.taken) == {TOPICS_PATH, SUBSCRIPTION_GROUPS_PATH}
 
 
+@replaces_what_is_compiled(queue_set)
 async def test_a_slave_counts_on_in_queues_that_retention_has_emptied(tmp_path: Path) -> None:
     """As master it must not give out offsets that were given out before."""
     async with running_master(tmp_path / "m") as master, running_slave(tmp_path / "s") as slave:
@@ -160,6 +163,7 @@ async def test_a_slave_counts_on_in_queues_that_retention_has_emptied(tmp_path: 
         assert slave.store.append(batch_of("old", b"y"), queue_id=2).base_queue_offset == 700
 
 
+@replaces_what_is_compiled(queue_set)
 async def test_a_damaged_list_of_emptied_queues_changes_nothing(tmp_path: Path) -> None:
     async with running_master(tmp_path / "m") as master, running_slave(tmp_path / "s") as slave:
         master.store.queues.emptied = lambda: {("old", -2): 700}  # type: ignore[method-assign]

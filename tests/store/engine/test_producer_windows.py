@@ -30,6 +30,7 @@ from aerobee.store.format.producer_number import BROKER_PRODUCER_IDS, PRODUCER_I
 from aerobee.store.format.scan import scan_records
 from aerobee.store.format.tags import TagsCodes
 from aerobee.testing.simulated_disk import SimulatedDisk
+from tests.support.compiled_form import replaces_what_is_compiled
 from tests.support.fault_disk import FaultDisk, no_space
 from tests.support.property_runs import examples
 from tests.support.stores import SMALL, batch_of, crashed_copy, flush, open_store
@@ -325,6 +326,7 @@ def test_idle_windows_go_and_too_many_never_stay() -> None:
     assert sum(len(each) for _, each in windows.items()) <= 30
 
 
+@replaces_what_is_compiled(producer_windows)
 def test_clients_do_not_displace_what_the_broker_itself_has_stored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

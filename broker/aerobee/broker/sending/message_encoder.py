@@ -118,8 +118,8 @@ class MessageEncoder:
                 born_host=born_host,
                 store_host_ipv6=self._store_host.is_ipv6,
             )
-        except RecordIllegal as error:
-            raise MessageIllegal(str(error)) from error
+        except RecordIllegal as illegal:
+            raise MessageIllegal(str(illegal)) from illegal
         batch = PlainBatch(
             topic=message.topic,
             queue_id=self._queue(message),

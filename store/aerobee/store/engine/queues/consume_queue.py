@@ -91,21 +91,6 @@ class EntriesRead:
         return data + self._tail if len(data) == wanted else data
 
 
-class QueueWrite(NamedTuple):
-    """A queue at one moment, and entries to write to its files: `data` begins with entry
-    `first_entry`."""
-
-    queue: ConsumeQueue
-    first_entry: int
-    data: bytes
-    first_offset: int
-    min_offset: int
-    min_position: int
-    end: int
-    physical_end: int
-    claim: FileClaim | None
-
-
 class ConsumeQueue:
     """All methods are for the loop thread, except those marked [any thread]: they too may set
     `claimed_end` to CHECKED, and `damage`."""
@@ -395,3 +380,18 @@ class ConsumeQueue:
     def _from_tail(self, start: int, end: int) -> bytes:
         first = self.written_end
         return bytes(self.tail[(start - first) * ENTRY_SIZE : max(0, end - first) * ENTRY_SIZE])
+
+
+class QueueWrite(NamedTuple):
+    """A queue at one moment, and entries to write to its files: `data` begins with entry
+    `first_entry`."""
+
+    queue: ConsumeQueue
+    first_entry: int
+    data: bytes
+    first_offset: int
+    min_offset: int
+    min_position: int
+    end: int
+    physical_end: int
+    claim: FileClaim | None
