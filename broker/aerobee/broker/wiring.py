@@ -23,6 +23,7 @@ from aerobee.broker.config import BrokerConfig
 from aerobee.broker.counters import Counters
 from aerobee.broker.delayed.feature import Delays
 from aerobee.broker.edge.own.pull_service import PullService
+from aerobee.broker.edge.remoting.feature import Remoting
 from aerobee.broker.edge.replicas.replication_client import connector
 from aerobee.broker.edge.rocketmq.api import RocketmqApi
 from aerobee.broker.edge.server import BrokerServer
@@ -37,6 +38,7 @@ from aerobee.broker.features import (
 )
 from aerobee.broker.groups.current_run import CurrentRun
 from aerobee.broker.groups.member_streams import MemberStreams
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.groups.run_record import LEASES_PATH
 from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinutes
 from aerobee.broker.observe.audit.log_checksums import LogChecksums
@@ -94,6 +96,7 @@ from aerobee.broker.transactions.known import opened_halves
 from aerobee.cluster_view.channels import Channels
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.table import ClientTable
+from aerobee.rpc.core.first_bytes import Beside
 from aerobee.rpc.memory_budget import MemoryBudget
 from aerobee.rpc.metrics_endpoint import MetricsEndpoint
 from aerobee.rpc.peer_limits import PeerLimits
@@ -323,6 +326,7 @@ class Wiring:
     def _wire_features(self, kinds: Sequence[Kind[Wiring]]) -> None:
         """Those that others use get names."""
         self._made: dict[Any, Any] = {}
+        self.beside: Beside | None = None
         progress = self.progress = self._feature(Progress)
         self.coordinator, self.known = progress.coordinator, progress.known
         self.journal, self.journal_state = progress.journal, progress.state
@@ -345,6 +349,14 @@ class Wiring:
             self._made[kind] = kind(self, self.folder.features[kind])
         feature: F = self._made[kind]
         return feature
+
+    def on_offset_set(self, told: Callable[[GroupQueue], None]) -> None:
+        """Call this once a group's offset on a queue was set or removed on this master."""
+        self.progress.on_offset_set(told)
+
+    def serve_beside(self, beside: Beside) -> None:
+        """What gets the connections on gRPC's ports that are not gRPC."""
+        self.beside = beside
 
     def _wire_retention(self) -> None:
         folder, retention = self.folder, self.store.retention
@@ -489,5 +501,12 @@ class Wiring:
         )
 
 
-FEATURES: Final[tuple[Kind[Wiring], ...]] = (Progress, Delays, Retries, Popping, Transactions)
+FEATURES: Final[tuple[Kind[Wiring], ...]] = (
+    Progress,
+    Delays,
+    Retries,
+    Popping,
+    Transactions,
+    Remoting,
+)
 """In order of dependence: each comes after those it uses. A feature is one entry here."""
