@@ -165,10 +165,11 @@ k8s-test: setup
 k8s-test-if-built: setup
 	$(RUN) python -m tests.kubernetes --api-server-if-built
 
-# 1,000,000 mutated byte streams against the gRPC server, 100,000 odd requests to Apache's API, and
-# 500,000 texts that are, or nearly are, SQL filters.
+# 1,000,000 mutated byte streams against the gRPC server and as many of remoting frames, 100,000 odd
+# requests to Apache's API, and 500,000 texts that are, or nearly are, SQL filters.
 fuzz: setup
 	$(RUN) python -m tests.rpc.core.fuzz --streams 1000000
+	$(RUN) python -m tests.remoting_core.fuzz --frames 1000000 --headers 200000
 	$(RUN) python -m tests.rocketmq_api.fuzz --requests 100000
 	$(RUN) python -m tests.domain.sql_filter.fuzz --texts 500000
 
@@ -185,12 +186,13 @@ soak: setup
 	$(RUN) python -m tests.rpc.core.soak --minutes 30
 
 # grpc-go, grpc-java, grpc-js and tonic against the gRPC core, and Apache's clients for five languages
-# against a cluster, as far as the languages are installed. The programs are built once, in the cache
+# and of remoting against a cluster, as far as the languages are installed. The programs are built once, in the cache
 # folder, which takes some minutes.
 clients-test: setup
 	$(RUN) python -m tests.rpc.core.interop.programs
 	$(RUN) python -m tests.rocketmq_api.official.programs
-	$(RUN) pytest tests/rpc/core/interop tests/rpc/core/test_client_shapes.py tests/rocketmq_api/official
+	$(RUN) python -m tests.rocketmq_remoting.official.programs
+	$(RUN) pytest tests/rpc/core/interop tests/rpc/core/test_client_shapes.py tests/rocketmq_api/official tests/rocketmq_remoting/official
 
 # Hands a store folder over between Apache's broker and ours, both ways, after stops and after kill -9.
 # Fetches Apache RocketMQ 5.3.3 from Maven Central once (91 MB); needs Java and Maven.

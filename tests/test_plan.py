@@ -56,9 +56,10 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("node_ports.py",),
     ),
     "offset_audit": (
+        ("frames",),
         ("rules", "tables.py"),
-        ("checks", "doctor", "sources"),
-        ("outputs",),
+        ("checks", "sources"),
+        ("doctor", "outputs"),
         ("run",),
     ),
     "rocketmq_api": (

@@ -23,14 +23,39 @@ LAYERS: dict[str, frozenset[str]] = {
     "store": frozenset({"runtime"}),
     "access": frozenset({"runtime", "rpc", "domain"}),
     "cluster_view": frozenset({"access", "v1", "runtime", "rpc", "domain"}),
+    "remoting_core": frozenset(),
     "rocketmq_api": frozenset(
         {"access", "cluster_view", "rpc", "runtime", "domain", "store.format"}
     ),
+    "rocketmq_remoting": frozenset(
+        {"cluster_view", "domain", "remoting_core", "rocketmq_api", "runtime", "store.format"}
+    ),
     "nameserver": frozenset(
-        {"access", "cluster_view", "v1", "runtime", "rpc", "domain", "rocketmq_api"}
+        {
+            "access",
+            "cluster_view",
+            "domain",
+            "remoting_core",
+            "rocketmq_api",
+            "rocketmq_remoting",
+            "rpc",
+            "runtime",
+            "v1",
+        }
     ),
     "broker": frozenset(
-        {"access", "cluster_view", "v1", "runtime", "rpc", "domain", "store", "rocketmq_api"}
+        {
+            "access",
+            "cluster_view",
+            "domain",
+            "remoting_core",
+            "rocketmq_api",
+            "rocketmq_remoting",
+            "rpc",
+            "runtime",
+            "store",
+            "v1",
+        }
     ),
     "client_core": frozenset(
         {"access", "cluster_view", "v1", "runtime", "rpc", "domain", "store.format"}
@@ -127,7 +152,9 @@ SERVED = (
     "cluster_view/",
     "domain/",
     "nameserver/",
+    "remoting_core/",
     "rocketmq_api/",
+    "rocketmq_remoting/",
     "rpc/",
     "runtime/",
     "store/",

@@ -56,7 +56,7 @@ def test_wrong_usage_has_a_code_that_no_finding_has(arguments: list[str]) -> Non
 
 def test_without_java_it_says_which_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    result = CliRunner().invoke(main, ["audit"])
+    result = CliRunner().invoke(main, ["audit", "--engine", "spark"])
     assert result.exit_code == 69
     assert "openjdk-17-jre-headless" in result.output
     assert "JAVA_HOME is /nowhere" in result.output
@@ -69,7 +69,7 @@ def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    result = CliRunner().invoke(main, ["audit"])
+    result = CliRunner().invoke(main, ["audit", "--engine", "spark"])
     assert result.exit_code == 69
     assert "is Java 8" in result.output
 

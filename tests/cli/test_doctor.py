@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from aerobee.cli.__main__ import main
 from aerobee.offset_audit.doctor.examining import CHECKED, examined
-from aerobee.offset_audit.rules.expressions import read
+from aerobee.offset_audit.frames.expressions import read
 from aerobee.offset_audit.rules.limits import Limits
 from tests.support.local_up import Up, numbers, received, running, sent
 from tests.support.ports import free_port

@@ -124,7 +124,7 @@ SECURITY: Final = (
     Mutant(
         name="handshakes-without-limit",
         breaks="half-open handshakes of a stranger take a node's memory",
-        at="server.py::Server.expect",
+        at="server.py::Server.count_handshake",
         old="len(self._handshaking) >= self._handshakes_max",
         new="len(self._handshaking) >= self._connections_max",
         tests=(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aerobee.offset_audit.frames.frame import Engine
+from aerobee.offset_audit.frames.local_frame import LocalEngine
 from aerobee.offset_audit.run.exit_codes import NotReady
 from aerobee.offset_audit.run.java import require_java
 
@@ -76,6 +78,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             yield session
         finally:
             close_session(session)
+
+
+@pytest.fixture(
+    scope="session", params=["local", pytest.param("spark", marks=pytest.mark.thorough)]
+)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Each of the two, of which every rule must say the same."""
+    if request.param == "local":
+        return LocalEngine()
+    from aerobee.offset_audit.frames.spark_frame import SparkEngine
+
+    return SparkEngine(request.getfixturevalue("spark"))
 
 
 @pytest.fixture

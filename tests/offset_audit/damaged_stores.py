@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-
+from aerobee.offset_audit.frames.frame import Engine, Frame
 from aerobee.offset_audit.tables import QUEUE_ROWS, Tables
 from tests.offset_audit.table_builders import NOW_MS, TableRows, frame
 
@@ -182,10 +181,10 @@ def _range(records: list[Record], source: str) -> dict[str, Any]:
     }
 
 
-def with_rows(tables: Tables, spark: SparkSession, stores: list[MadeStore]) -> Tables:
+def with_rows(tables: Tables, engine: Engine, stores: list[MadeStore]) -> Tables:
     """Tables that can be asked for the single messages of blocks."""
     every = frame(
-        spark,
+        engine,
         QUEUE_ROWS,
         [
             {
@@ -208,11 +207,11 @@ def with_rows(tables: Tables, spark: SparkSession, stores: list[MadeStore]) -> T
         ],
     )
 
-    def drill(blocks: DataFrame) -> DataFrame:
+    def drill(blocks: Frame) -> Frame:
         wanted = blocks.select("store", "topic", "queue_id", "block")
         of_block = every.selectExpr("*", f"queue_offset div {BLOCK} as block")
         return of_block.join(wanted, ["store", "topic", "queue_id", "block"], "left_semi").select(
-            every.columns
+            *every.columns
         )
 
     return replace(tables, queue_rows=drill)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import reduce
 from pathlib import Path
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Row
 
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.progress import CHECKS, find_changes, find_moves, judge, progress
+from aerobee.offset_audit.frames.frame import Engine, Frame, union
+from aerobee.offset_audit.frames.spark_frame import SparkFrame
 from aerobee.offset_audit.run.cutting import at_hand, cut
-from tests.offset_audit.table_builders import NOW_MS, TableRows
+from tests.offset_audit.table_builders import NOW_MS, TableRows, as_rows
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "audit-findings.md"
 
@@ -26,10 +27,12 @@ def shown(row: Row) -> bool:
     return told in {" ".join(quote.replace("> ", "").split()) for quote in quotes}
 
 
-def _kept(frame: DataFrame, is_large: bool) -> DataFrame:
-    if not is_large and (found := at_hand(frame)) is not None:
-        return found[0]
-    return cut(frame).persist()
+def _kept(frame: Frame, is_large: bool) -> Frame:
+    if not isinstance(frame, SparkFrame):
+        return frame
+    if not is_large and (found := at_hand(frame.data)) is not None:
+        return SparkFrame(found[0])
+    return SparkFrame(cut(frame.data).persist())
 
 
 class ProgressRun:
@@ -37,7 +40,7 @@ class ProgressRun:
 
     def __init__(
         self,
-        spark: SparkSession,
+        engine: Engine,
         rows: TableRows,
         limits: Limits | None = None,
         *,
@@ -46,19 +49,19 @@ class ProgressRun:
     ) -> None:
         """`is_large`: as with tables of too many rows to be part of a plan."""
         limits = limits or Limits(now_ms=NOW_MS)
-        tables = rows.tables(spark)
+        tables = rows.tables(engine)
         changed = _kept(find_changes(tables, limits), is_large)
         tables = replace(tables, changes=changed)
         judged = _kept(judge(tables, limits), is_large)
         tables = replace(tables, judged=judged)
         moved = _kept(find_moves(tables, limits), is_large)
         tables = replace(tables, moves=moved)
-        self.states: list[Row] = progress(tables, limits).collect()
+        self.states: list[Row] = as_rows(progress(tables, limits))
         found = [check.run(tables, limits) for check in CHECKS if with_findings]
-        self.findings: list[Row] = reduce(DataFrame.unionByName, found).collect() if found else []
-        moved.unpersist()
-        judged.unpersist()
-        changed.unpersist()
+        self.findings: list[Row] = as_rows(union(found)) if found else []
+        for one in (moved, judged, changed):
+            if isinstance(one, SparkFrame):
+                one.data.unpersist()
 
     def of(self, group: str) -> list[Row]:
         """The findings about one group, sorted by check."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql import Row
 
-from aerobee.offset_audit.tables import COLUMNS, Tables, empty_tables, schema
+from aerobee.offset_audit.frames.columns_of_tables import names_of
+from aerobee.offset_audit.frames.frame import Engine, Frame
+from aerobee.offset_audit.tables import COLUMNS, Tables, empty_tables
 
 NOW_MS = 1_790_000_000_000
 CLUSTER = "c"
@@ -89,7 +89,7 @@ class TableRows:
 
     def add(self, table: str, **values: Any) -> None:
         """One more row. Raises KeyError for a column that the table does not have."""
-        names = schema(COLUMNS[table]).fieldNames()
+        names = names_of(COLUMNS[table])
         if unknown := values.keys() - set(names):
             raise KeyError(f"{table} has no columns {sorted(unknown)}")
         known = {**_ORIGIN, **DEFAULTS.get(table, {}), **values}
@@ -108,16 +108,20 @@ class TableRows:
         """What was added to one table."""
         return list(self._rows.get(table, ()))
 
-    def tables(self, spark: SparkSession) -> Tables:
+    def tables(self, engine: Engine) -> Tables:
         """All tables; those without rows are empty."""
         given: dict[str, Any] = {
-            name: frame(spark, COLUMNS[name], rows) for name, rows in self._rows.items()
+            name: frame(engine, COLUMNS[name], rows) for name, rows in self._rows.items()
         }
-        return replace(empty_tables(spark), **given)
+        return replace(empty_tables(engine), **given)
 
 
-def frame(spark: SparkSession, columns: str, rows: list[dict[str, Any]]) -> DataFrame:
-    """Rows as a frame in the JVM: no Python worker is started to read it."""
-    spark_schema = schema(columns)
-    table = pa.Table.from_pylist(rows, schema=to_arrow_schema(spark_schema))
-    return spark.createDataFrame(table, spark_schema)
+def frame(engine: Engine, columns: str, rows: Iterable[Mapping[str, Any]]) -> Frame:
+    """Rows as a frame, without a worker process of Spark."""
+    names = names_of(columns)
+    return engine.frame(columns, [[row.get(name) for name in names] for row in rows])
+
+
+def as_rows(frame: Frame) -> list[Row]:
+    """Its rows, whose values are attributes."""
+    return [Row(**one) for one in frame.collect()]

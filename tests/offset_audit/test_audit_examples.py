@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from aerobee.cli.commands.audit import audit
+from aerobee.offset_audit.frames.spark_rows import schema
 from aerobee.offset_audit.run.request import request_of
 from aerobee.offset_audit.run.source_options import live_options, options_of
 from aerobee.offset_audit.sources.live.journal import OffsetJournalSource
 from aerobee.offset_audit.sources.store.options import StoreOptions
-from aerobee.offset_audit.tables import JOURNAL, schema
+from aerobee.offset_audit.tables import JOURNAL
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "audit.md"
 EXAMPLE = re.compile(r"(?m)^ *(aerobee audit(?: .*)?)$")

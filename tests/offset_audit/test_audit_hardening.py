@@ -11,9 +11,10 @@ from typing import Any, cast
 import pytest
 
 from aerobee.offset_audit.outputs.ledger import Ledger, RunEntry
+from aerobee.offset_audit.outputs.spark_ledger import SparkLedgerFiles
+from aerobee.offset_audit.run.engine import SMALL_ROWS
 from aerobee.offset_audit.run.identities import heard_stores
 from aerobee.offset_audit.run.session import (
-    SMALL_ROWS,
     SMALL_SETTINGS,
     TINY_ROWS,
     TINY_SETTINGS,
@@ -83,8 +84,10 @@ def test_a_run_removes_from_its_ledger_only_what_is_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = FakeFolder(tmp_path)
-    monkeypatch.setattr("aerobee.offset_audit.outputs.ledger.Folder", lambda session, path: folder)
-    ledger = Ledger(cast(Any, None), str(tmp_path))
+    monkeypatch.setattr(
+        "aerobee.offset_audit.outputs.spark_ledger.Folder", lambda session, path: folder
+    )
+    ledger = Ledger(SparkLedgerFiles(cast(Any, None), str(tmp_path)))
     for each in ("run-6", "run-7"):  # both write their tables
         (tmp_path / f".staging-{each}").mkdir()
     ledger.append(RunEntry("run-7", 1, 1, "quick", "scope", ("c",), 0), {})

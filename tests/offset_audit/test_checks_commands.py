@@ -10,13 +10,13 @@ from pathlib import Path
 
 import click
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from aerobee.offset_audit import checks, rules
 from aerobee.offset_audit.checks.data.stores import repair_command, verify_command
 from aerobee.offset_audit.checks.finding_rows import command_line
 from aerobee.offset_audit.checks.progress.telling import findings
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Engine
 from aerobee.offset_audit.outputs.verdict import effect_of
 from aerobee.offset_audit.rules.texts import phrase, reset_to, shell_word
 from tests.support.command_parsing import parsed
@@ -39,16 +39,16 @@ NAMES = [
 ]
 
 
-def test_words_are_quoted_as_python_quotes_them(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([(name,) for name in NAMES], "name string")
+def test_words_are_quoted_as_python_quotes_them(engine: Engine) -> None:
+    rows = engine.frame("name string", [(name,) for name in NAMES])
     found = rows.select("name", F.expr(shell_word("name")).alias("word")).collect()
     assert {row["name"]: row["word"] for row in found} == {
         name: shlex.quote(name) for name in NAMES
     }
 
 
-def test_each_command_takes_a_name_or_path_as_one_argument(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([(name,) for name in NAMES], "store string").select(
+def test_each_command_takes_a_name_or_path_as_one_argument(engine: Engine) -> None:
+    rows = engine.frame("store string", [(name,) for name in NAMES]).select(
         "store",
         verify_command().alias("verify"),
         repair_command("--rebuild-index").alias("repair"),
@@ -60,12 +60,12 @@ def test_each_command_takes_a_name_or_path_as_one_argument(spark: SparkSession) 
         assert shlex.split(row["show"])[2:] == ["show", row["store"]]
 
 
-def test_findings_of_groups_and_topics_quote_both(spark: SparkSession) -> None:
+def test_findings_of_groups_and_topics_quote_both(engine: Engine) -> None:
     name = "it's; a name"
-    rows = spark.createDataFrame(
-        [(name, (name, name, 3), 1)],
+    rows = engine.frame(
         "group string, worst struct<topic: string, broker_name: string, queue_id: int>, "
         "affected long",
+        [(name, {"topic": name, "broker_name": name, "queue_id": 3}, 1)],
     )
     told = findings(
         rows, "SKIPPED", "'CRITICAL'", evidence=phrase("of {group}"), command=reset_to("42")
@@ -77,13 +77,13 @@ def test_findings_of_groups_and_topics_quote_both(spark: SparkSession) -> None:
     assert row["evidence"] == f"of {name}"
 
 
-def test_what_is_not_known_is_no_argument(spark: SparkSession) -> None:
-    nothing = spark.range(1).select(F.lit(None).cast("string").alias("store"))
+def test_what_is_not_known_is_no_argument(engine: Engine) -> None:
+    nothing = engine.frame("store string", [(None,)])
     row = nothing.select(
-        command_line("aerobee topic show", "store", otherwise="aerobee cluster show"),
-        verify_command(),
+        command_line("aerobee topic show", "store", otherwise="aerobee cluster show").alias("show"),
+        verify_command().alias("verify"),
     ).collect()[0]
-    assert (row[0], row[1]) == ("aerobee cluster show", "")
+    assert (row["show"], row["verify"]) == ("aerobee cluster show", "")
 
 
 def written_commands() -> list[str]:

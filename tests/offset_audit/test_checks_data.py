@@ -9,14 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.data import CHECKS
 from aerobee.offset_audit.checks.data.compare import TROUBLE
 from aerobee.offset_audit.checks.data.waiting import waiting_by_topic
-from aerobee.offset_audit.tables import FINDINGS, KEY_ROWS, Tables, schema
-from tests.offset_audit.table_builders import NOW_MS, TableRows, frame
+from aerobee.offset_audit.frames.columns_of_tables import names_of
+from aerobee.offset_audit.frames.frame import Engine, Frame
+from aerobee.offset_audit.tables import FINDINGS, KEY_ROWS, Tables
+from tests.offset_audit.table_builders import NOW_MS, TableRows, as_rows, frame
 
 pytestmark = pytest.mark.slow
 
@@ -28,8 +29,8 @@ def found(name: str, tables: Tables) -> list[dict[str, Any]]:
     """The findings of one check, in the order of stores."""
     check = next(one for one in CHECKS if one.name == name)
     rows = check.run(tables, LIMITS)
-    assert rows.columns == schema(FINDINGS).names
-    findings = [row.asDict() for row in rows.collect()]
+    assert rows.columns == names_of(FINDINGS)
+    findings = rows.collect()
     assert all(one["evidence"] and one["check"] == name for one in findings)
     return sorted(
         findings, key=lambda one: (one["broker_name"], one["topic"] or "", one["affected"] or 0)
@@ -40,7 +41,7 @@ def told(findings: list[dict[str, Any]], *columns: str) -> list[tuple[Any, ...]]
     return [tuple(one[column] for column in columns) for one in findings]
 
 
-def trouble(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
+def trouble(engine: Engine, *rows: dict[str, Any]) -> Frame:
     """What the comparison found, for checks that only put it into words."""
     common = {
         "cluster": "c",
@@ -53,12 +54,12 @@ def trouble(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
         "first_position": 700,
         "last_position": 700,
     }
-    names = schema(TROUBLE).names
+    names = names_of(TROUBLE)
     given = [{**common, "store": f"/{row['broker_name']}", **row} for row in rows]
-    return frame(spark, TROUBLE, [{name: row.get(name) for name in names} for row in given])
+    return frame(engine, TROUBLE, [{name: row.get(name) for name in names} for row in given])
 
 
-def test_lost_messages_are_gaps_unless_damage_explains_them(spark: SparkSession) -> None:
+def test_lost_messages_are_gaps_unless_damage_explains_them(engine: Engine) -> None:
     rows = TableRows()
     rows.add("brokers", broker_name="slave", role="SLAVE", epoch=3)
     many = [
@@ -66,9 +67,9 @@ def test_lost_messages_are_gaps_unless_damage_explains_them(spark: SparkSession)
         for queue_id in range(20)
     ]
     tables = replace(
-        rows.tables(spark),
+        rows.tables(engine),
         compared=trouble(
-            spark,
+            engine,
             {"broker_name": "both", "class": "LOST", "messages": 3},
             {"broker_name": "both", "class": "HOLE", "messages": 2, "last_offset": 11},
             {"broker_name": "explained", "class": "LOST", "fault_position": 700},
@@ -88,11 +89,11 @@ def test_lost_messages_are_gaps_unless_damage_explains_them(spark: SparkSession)
     assert findings[0]["command"] == "aerobee store verify /both"
 
 
-def test_unlisted_records_and_duplicates_are_told_by_queue(spark: SparkSession) -> None:
+def test_unlisted_records_and_duplicates_are_told_by_queue(engine: Engine) -> None:
     tables = replace(
-        TableRows().tables(spark),
+        TableRows().tables(engine),
         compared=trouble(
-            spark,
+            engine,
             {"broker_name": "cut", "class": "UNLISTED", "messages": 60_000, "last_offset": 60_006},
             {"broker_name": "twice", "class": "DUPLICATE", "detail": "the other is at byte 9"},
             {"broker_name": "former", "class": "FORMER", "messages": 5},
@@ -111,7 +112,7 @@ def test_unlisted_records_and_duplicates_are_told_by_queue(spark: SparkSession) 
     ]
 
 
-def test_damage_is_told_by_file_and_kind_with_what_it_costs(spark: SparkSession) -> None:
+def test_damage_is_told_by_file_and_kind_with_what_it_costs(engine: Engine) -> None:
     rows = TableRows()
 
     def fault(name: str, kind: str, position: int | None = 700, **values: Any) -> None:
@@ -135,9 +136,9 @@ def test_damage_is_told_by_file_and_kind_with_what_it_costs(spark: SparkSession)
     rows.add("registry_groups", broker_name="body", master_id=1)
     difference = "the entry says ..., the record ..."
     tables = replace(
-        rows.tables(spark),
+        rows.tables(engine),
         compared=trouble(
-            spark,
+            engine,
             {"broker_name": "segment", "class": "LOST", "messages": 5, "fault_position": 700},
             {"broker_name": "segment", "class": "HOLE", "messages": 2, "fault_position": 700},
             {"broker_name": "lost-tail", "class": "LOST", "fault_position": 700},
@@ -166,7 +167,7 @@ def test_damage_is_told_by_file_and_kind_with_what_it_costs(spark: SparkSession)
     assert told(found("BAD_CONFIG", tables), "broker_name", "severity") == [("table", "ERROR")]
 
 
-def test_the_index_is_missed_key_by_key(spark: SparkSession) -> None:
+def test_the_index_is_missed_key_by_key(engine: Engine) -> None:
     rows = TableRows()
     keys: list[dict[str, Any]] = []
 
@@ -210,9 +211,9 @@ def test_the_index_is_missed_key_by_key(spark: SparkSession) -> None:
     rows.add(
         "faults", broker_name="slot", store="/slot", kind="INDEX_SLOT", file="index/1", position=44
     )
-    every = frame(spark, KEY_ROWS, keys)
+    every = frame(engine, KEY_ROWS, keys)
     tables = replace(
-        rows.tables(spark),
+        rows.tables(engine),
         key_rows=lambda blocks: every.join(blocks.select("store"), "store", "left_semi"),
     )
     findings = found("INDEX_MISSING", tables)
@@ -233,7 +234,7 @@ def test_the_index_is_missed_key_by_key(spark: SparkSession) -> None:
     ("kind", "severity"), [("HALF", "ERROR"), ("DELAY", "ERROR"), ("TIMER", "ERROR")]
 )
 def test_waiting_messages_are_overdue_only_while_their_broker_worked(
-    spark: SparkSession, kind: str, severity: str
+    engine: Engine, kind: str, severity: str
 ) -> None:
     rows = TableRows()
 
@@ -267,7 +268,7 @@ def test_waiting_messages_are_overdue_only_while_their_broker_worked(
     rows.add("brokers", broker_name="backup", role="STORE", appended_end=500)
     waiting("other", late_ms, kind="X")
     newest("other", NOW_MS)
-    findings = found(f"{kind}_OVERDUE", rows.tables(spark))
+    findings = found(f"{kind}_OVERDUE", rows.tables(engine))
     assert told(findings, "broker_name", "affected", "severity", "topic", "queue_id") == [
         ("late", 2, severity, "waiting", 2),
         ("runs", 1, severity, "waiting", 2),
@@ -276,7 +277,7 @@ def test_waiting_messages_are_overdue_only_while_their_broker_worked(
     assert "for topic orders" in findings[0]["evidence"]
 
 
-def test_transactions_that_wait_for_an_operator_are_told_by_store(spark: SparkSession) -> None:
+def test_transactions_that_wait_for_an_operator_are_told_by_store(engine: Engine) -> None:
     rows = TableRows()
 
     def aside(name: str, offset: int, **values: Any) -> None:
@@ -289,7 +290,7 @@ def test_transactions_that_wait_for_an_operator_are_told_by_store(spark: SparkSe
     aside("one", 1)
     aside("ended", 1, resolved=True)
     rows.add("pending", broker_name="other", store="/other", kind="HALF")
-    findings = found("SET_ASIDE", rows.tables(spark))
+    findings = found("SET_ASIDE", rows.tables(engine))
     assert told(findings, "broker_name", "affected", "severity", "topic", "queue_id") == [
         ("one", 1, "WARNING", "aside", 0),
         ("two", 2, "WARNING", "aside", 0),
@@ -298,7 +299,7 @@ def test_transactions_that_wait_for_an_operator_are_told_by_store(spark: SparkSe
     assert "queue offset 4 of aside, id id4, for topic orders" in findings[1]["evidence"]
 
 
-def test_what_was_given_up_is_a_warning_if_its_topics_are_gone(spark: SparkSession) -> None:
+def test_what_was_given_up_is_a_warning_if_its_topics_are_gone(engine: Engine) -> None:
     rows = TableRows()
 
     def given_up(name: str, topic: str | None, offset: int) -> None:
@@ -313,7 +314,7 @@ def test_what_was_given_up_is_a_warning_if_its_topics_are_gone(spark: SparkSessi
     given_up("gone", "no-more", 3)
     given_up("damaged", None, 3)
     rows.add("pending", broker_name="sound", store="/sound", kind="DELAY", resolved=True)
-    findings = found("GIVEN_UP", rows.tables(spark))
+    findings = found("GIVEN_UP", rows.tables(engine))
     assert told(findings, "broker_name", "affected", "severity", "topic", "queue_id") == [
         ("damaged", 1, "ERROR", "waiting", 2),
         ("gone", 1, "WARNING", "waiting", 2),
@@ -323,7 +324,7 @@ def test_what_was_given_up_is_a_warning_if_its_topics_are_gone(spark: SparkSessi
     assert "reason 3" in findings[2]["evidence"]
 
 
-def test_what_waits_is_counted_by_the_topic_that_it_is_for(spark: SparkSession) -> None:
+def test_what_waits_is_counted_by_the_topic_that_it_is_for(engine: Engine) -> None:
     rows = TableRows()
 
     def waiting(topic: str | None, kind: str, due_ms: int, **values: Any) -> None:
@@ -340,7 +341,7 @@ def test_what_waits_is_counted_by_the_topic_that_it_is_for(spark: SparkSession) 
     rows.add("waiting", topic="orders", broker_name="broker-b", broker_id=1, messages=5, **live)
     rows.add("waiting", topic="orders", broker_name="broker-c", messages=10, **live)
     rows.add("waiting", topic=None, broker_name="broker-d", kind="DELAY", messages=None)
-    found_rows = waiting_by_topic(rows.tables(spark)).collect()
+    found_rows = as_rows(waiting_by_topic(rows.tables(engine)))
     assert {(row.topic, row.kind, row.messages, row.first_due_ms) for row in found_rows} == {
         ("orders", "TIMER", 3 + 5 + 10, 2),
         ("orders", "DELAY", 1, 6),
@@ -349,7 +350,7 @@ def test_what_waits_is_counted_by_the_topic_that_it_is_for(spark: SparkSession) 
 
 
 @pytest.mark.thorough
-def test_tiers_are_compared_in_whole_settled_minutes(spark: SparkSession) -> None:
+def test_tiers_are_compared_in_whole_settled_minutes(engine: Engine) -> None:
     rows = TableRows()
 
     def counts(name: str, tier: str, messages: int, minute: int = MINUTE, **values: Any) -> None:
@@ -393,16 +394,42 @@ def test_tiers_are_compared_in_whole_settled_minutes(spark: SparkSession) -> Non
     rows.add("faults", broker_name="damaged", store="/damaged", kind="MISSING_SEGMENT", position=0)
     rows.add("faults", broker_name="wrong-time", store="/wrong-time", kind="BAD_TIME", position=0)
     rows.add("faults", broker_name="lost", store="/lost", kind="BAD_CRC", position=0)
-    lost = trouble(spark, {"broker_name": "told-by-gap", "class": "HOLE", "messages": 9})
-    findings = found("TIER_IMBALANCE", replace(rows.tables(spark), compared=lost))
+    lost = trouble(engine, {"broker_name": "told-by-gap", "class": "HOLE", "messages": 9})
+    findings = found("TIER_IMBALANCE", replace(rows.tables(engine), compared=lost))
     assert told(findings, "broker_name", "topic", "group", "affected", "severity") == [
         ("all-lost", "t", None, 4, "CRITICAL"),
         ("lost", "t", None, 3, "CRITICAL"),
     ]
 
 
+def test_messages_beyond_the_queues_of_a_topic_are_told_by_topic(engine: Engine) -> None:
+    rows = TableRows()
+    for topic, count in (("one", 3), ("several", 2), ("empty", 3), ("whole", 4)):
+        rows.add("topics", topic=topic, read_queue_count=1, write_queue_count=count)
+        for queue_id in range(4):
+            begin = 100 if topic == "empty" and queue_id == 3 else 90
+            rows.add("queues", topic=topic, queue_id=queue_id, min_offset=begin)
+    rows.add("queues", topic="unknown", queue_id=9)
+    rows.add("topics", topic="rmq_sys_own", read_queue_count=1, write_queue_count=1)
+    rows.add("queues", topic="rmq_sys_own", queue_id=9)
+    rows.add("brokers", role="MASTER")
+    rows.add("brokers", broker_id=1, role="SLAVE")
+    rows.add("queues", broker_id=1, topic="whole", queue_id=9)
+    findings = found("QUEUE_BEYOND", rows.tables(engine))
+    assert told(findings, "topic", "queue_id", "affected", "severity") == [
+        ("one", 3, 10, "WARNING"),
+        ("several", None, 20, "WARNING"),
+    ]
+    assert findings[0]["evidence"] == (
+        "10 messages of topic one are in queue 3 of broker-a, but the topic has only 3 queues "
+        "there: nobody reads what is beyond."
+    )
+    assert "in 2 queues, the first of them 2, of broker-a" in findings[1]["evidence"]
+    assert findings[0]["command"] == "aerobee topic show one"
+
+
 @pytest.mark.thorough
-def test_nothing_is_found_where_nothing_was_read(spark: SparkSession) -> None:
-    tables = TableRows().tables(spark)
+def test_nothing_is_found_where_nothing_was_read(engine: Engine) -> None:
+    tables = TableRows().tables(engine)
     for check in CHECKS:
-        assert not check.run(tables, LIMITS).take(1), check.name
+        assert not check.run(tables, LIMITS).limit(1).collect(), check.name

@@ -7,12 +7,12 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.data.blocks import READ, judged_blocks
 from aerobee.offset_audit.checks.data.compare import compare
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Engine
 from tests.offset_audit.damaged_stores import (
     SIZE,
     UNTIL_MS,
@@ -33,14 +33,14 @@ STORES = 80
 
 
 @pytest.mark.thorough
-def test_the_comparison_finds_exactly_the_damage_that_was_done(spark: SparkSession) -> None:
+def test_the_comparison_finds_exactly_the_damage_that_was_done(engine: Engine) -> None:
     chance = random.Random(SEED)
     stores = [damaged(f"damaged-{number}", chance) for number in range(STORES)]
     stores += [healthy(f"healthy-{number}", chance) for number in range(10)]
     rows = TableRows()
     for store in stores:
         store_rows(rows, store, chance)
-    tables = with_rows(rows.tables(spark), spark, stores)
+    tables = with_rows(rows.tables(engine), engine, stores)
     found: Counter[Trouble] = Counter()
     for row in compare(tables, Limits(now_ms=NOW_MS)).collect():
         key = (
@@ -97,7 +97,7 @@ def of_lives() -> list[MadeStore]:
 
 @pytest.mark.thorough
 def test_an_earlier_life_of_a_queue_is_no_damage_and_no_damage_passes_for_one(
-    spark: SparkSession,
+    engine: Engine,
 ) -> None:
     rows, stores = TableRows(), of_lives()
     for store in stores:
@@ -105,8 +105,8 @@ def test_an_earlier_life_of_a_queue_is_no_damage_and_no_damage_passes_for_one(
     rows.add("queues", broker_name="copied", min_offset=10, max_offset=10)
     own = TableRows()
     own.add("queues", broker_name="copied", min_offset=0, max_offset=10)
-    tables = with_rows(rows.tables(spark), spark, stores)
-    tables = replace(tables, store_queues=own.tables(spark).queues)
+    tables = with_rows(rows.tables(engine), engine, stores)
+    tables = replace(tables, store_queues=own.tables(engine).queues)
     found = {
         (row["store"], row["class"]): row["messages"]
         for row in compare(tables, Limits(now_ms=NOW_MS)).collect()
@@ -124,7 +124,7 @@ def test_an_earlier_life_of_a_queue_is_no_damage_and_no_damage_passes_for_one(
 
 @pytest.mark.thorough
 def test_a_topic_that_was_made_anew_and_has_no_message_yet_misses_none(
-    spark: SparkSession,
+    engine: Engine,
 ) -> None:
     names = ("empty", "young", "consumed", "has-an-end", "one-queue", "lost-queue", "no-tables")
     made = {name: MadeStore(name, topics={"t"}) for name in names}
@@ -147,7 +147,7 @@ def test_a_topic_that_was_made_anew_and_has_no_message_yet_misses_none(
         store_rows(rows, store, random.Random(SEED))
     rows.add("commits", broker_name="consumed", group="g", offset=3)
     rows.add("commits", broker_name="empty", group="g", offset=0)
-    tables = with_rows(rows.tables(spark), spark, list(made.values()))
+    tables = with_rows(rows.tables(engine), engine, list(made.values()))
     found = {
         (row["store"], row["class"]): row["messages"]
         for row in compare(tables, Limits(now_ms=NOW_MS)).collect()
@@ -163,7 +163,7 @@ def test_a_topic_that_was_made_anew_and_has_no_message_yet_misses_none(
     }
 
 
-def test_sound_blocks_are_never_read_row_by_row(spark: SparkSession) -> None:
+def test_sound_blocks_are_never_read_row_by_row(engine: Engine) -> None:
     chance = random.Random(SEED + 1)
     sound = healthy("sound", chance)
     hurt = healthy("hurt", chance)
@@ -175,14 +175,14 @@ def test_sound_blocks_are_never_read_row_by_row(spark: SparkSession) -> None:
     stores: list[MadeStore] = [sound, hurt, gone]
     for store in stores:
         store_rows(rows, store, chance)
-    blocks = judged_blocks(rows.tables(spark), Limits(now_ms=NOW_MS)).where(
+    blocks = judged_blocks(rows.tables(engine), Limits(now_ms=NOW_MS)).where(
         F.col("verdict") == READ
     )
     read = [(row["store"], row["topic"], row["block"]) for row in blocks.collect()]
     assert read == [("hurt", victim.topic, victim.queue_offset // 8)]
 
 
-def test_what_retention_removes_while_both_sides_are_read_is_no_damage(spark: SparkSession) -> None:
+def test_what_retention_removes_while_both_sides_are_read_is_no_damage(engine: Engine) -> None:
     """A running broker deletes the log's first segments, and the queue files that list only their
     records, between the readings of the one and of the other."""
     chance = random.Random(SEED + 2)
@@ -202,8 +202,8 @@ def test_what_retention_removes_while_both_sides_are_read_is_no_damage(spark: Sp
         store_rows(rows, store, chance)
     places = list(begins.items())
     tables = replace(
-        with_rows(rows.tables(spark), spark, list(made.values())),
-        log_begins=lambda: spark.createDataFrame(places, "store string, log_begin long"),
+        with_rows(rows.tables(engine), engine, list(made.values())),
+        log_begins=lambda: engine.frame("store string, log_begin long", places),
     )
     found = [
         (row["store"], row["class"], row["first_offset"], row["messages"])

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.data import tier_imbalance
+from aerobee.offset_audit.frames.frame import Engine
 from tests.offset_audit.table_builders import NOW_MS, TableRows
 
 pytestmark = pytest.mark.slow
@@ -94,14 +94,14 @@ class Log:
         self._ends["t", queue_id] = 0
 
 
-def findings(rows: TableRows, spark: SparkSession) -> list[tuple[Any, ...]]:
-    found = tier_imbalance.run(rows.tables(spark), Limits(now_ms=NOW_MS)).collect()
+def findings(rows: TableRows, engine: Engine) -> list[tuple[Any, ...]]:
+    found = tier_imbalance.run(rows.tables(engine), Limits(now_ms=NOW_MS)).collect()
     assert all(one["check"] == "TIER_IMBALANCE" and one["evidence"] for one in found)
     columns = ("broker_name", "topic", "group", "affected", "severity")
     return sorted(tuple(one[name] for name in columns) for one in found)
 
 
-def test_what_was_given_before_it_was_stored_is_told_with_its_number(spark: SparkSession) -> None:
+def test_what_was_given_before_it_was_stored_is_told_with_its_number(engine: Engine) -> None:
     rows = TableRows()
     log = Log(rows, "early")
     log.minute(0, t0=50, t1=50)
@@ -129,7 +129,7 @@ def test_what_was_given_before_it_was_stored_is_told_with_its_number(spark: Spar
     removed.commit(0, 0, 1_005)
     removed.commit(0, 1, 1_008)
     removed.minute(1, t1=5)
-    assert findings(rows, spark) == [
+    assert findings(rows, engine) == [
         ("early", "t", "g", 25, "CRITICAL"),
         ("early-in-a-log-that-begins-late", "t", "g", 3, "CRITICAL"),
         ("early-though-time-fell-in-a-minute", "t", "g", 7, "CRITICAL"),
@@ -137,7 +137,7 @@ def test_what_was_given_before_it_was_stored_is_told_with_its_number(spark: Spar
 
 
 @pytest.mark.thorough
-def test_what_cannot_be_proven_is_not_told(spark: SparkSession) -> None:
+def test_what_cannot_be_proven_is_not_told(engine: Engine) -> None:
     rows = TableRows()
     healthy = Log(rows, "healthy")
     for number in range(5):
@@ -199,12 +199,12 @@ def test_what_cannot_be_proven_is_not_told(spark: SparkSession) -> None:
     same_minute.minute(0, t0=5)
     same_minute.commit(1, 0, 7)
     same_minute.minute(1, t0=5)
-    assert findings(rows, spark) == []
+    assert findings(rows, engine) == []
 
 
 @pytest.mark.thorough
 def test_commits_are_placed_in_their_minute_however_many_records_the_journal_has(
-    spark: SparkSession,
+    engine: Engine,
 ) -> None:
     rows = TableRows()
     log = Log(rows, "long")
@@ -215,4 +215,4 @@ def test_commits_are_placed_in_their_minute_however_many_records_the_journal_has
     log.commit(2, 0, 508)
     log.minute(3, t0=500)
     log.commit(3, 0, 1_000)
-    assert findings(rows, spark) == [("long", "t", "g", 8, "CRITICAL")]
+    assert findings(rows, engine) == [("long", "t", "g", 8, "CRITICAL")]

@@ -7,15 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from aerobee.offset_audit.checks.check import Check, Limits
 from aerobee.offset_audit.checks.data.compare import TROUBLE
 from aerobee.offset_audit.checks.data.failed import DEAD_LETTER_ORIGIN, RETRY_LOST, RETRY_TWICE
 from aerobee.offset_audit.checks.data.waiting import failed_by_group
+from aerobee.offset_audit.frames.columns_of_tables import names_of
+from aerobee.offset_audit.frames.frame import Engine
 from aerobee.offset_audit.outputs.console import failed_line
-from aerobee.offset_audit.tables import STATES, schema
-from tests.offset_audit.table_builders import BROKER, CLUSTER, NOW_MS, TableRows, frame
+from aerobee.offset_audit.tables import STATES
+from tests.offset_audit.table_builders import BROKER, CLUSTER, NOW_MS, TableRows, as_rows, frame
 
 pytestmark = pytest.mark.slow
 
@@ -60,15 +61,15 @@ class Stores:
         given = {"journal_offset": number, "timestamp_ms": SETTLED_MS, "group": "g", "offset": 7}
         self.rows.add("journal", broker_name=name, kind=kind, number=number, **{**given, **values})
 
-    def found(self, spark: SparkSession, check: Check) -> dict[str, tuple[Any, ...]]:
+    def found(self, engine: Engine, check: Check) -> dict[str, tuple[Any, ...]]:
         """Severity, number, evidence by store."""
-        tables = replace(self.rows.tables(spark), compared=frame(spark, TROUBLE, []))
-        rows = check.run(tables, Limits(now_ms=NOW_MS)).collect()
+        tables = replace(self.rows.tables(engine), compared=frame(engine, TROUBLE, []))
+        rows = as_rows(check.run(tables, Limits(now_ms=NOW_MS)))
         assert all(row.group == "g" for row in rows)
         return {row.broker_name: (row.severity, row.affected, row.evidence) for row in rows}
 
 
-def test_a_copy_that_waits_no_more_must_be_in_the_retry_topic(spark: SparkSession) -> None:
+def test_a_copy_that_waits_no_more_must_be_in_the_retry_topic(engine: Engine) -> None:
     stores = Stores()
     for name in ("lost", "again", "earlier-attempt", "waits", "rolled", "young", "damaged"):
         stores.store(name)
@@ -84,13 +85,13 @@ def test_a_copy_that_waits_no_more_must_be_in_the_retry_topic(spark: SparkSessio
     stores.rows.add("faults", broker_name="damaged", store="/damaged", kind="HOLE", position=5_100)
     stores.rows.add("brokers", broker_name="no-topic", role="STORE", entries_until_ms=NOW_MS)
     stores.copy("no-topic", "WAITING")
-    found = stores.found(spark, RETRY_LOST)
+    found = stores.found(engine, RETRY_LOST)
     assert found.keys() == {"lost", "earlier-attempt"}
     assert found["lost"][:2] == ("CRITICAL", 1)
     assert "0 sent back without a copy, 1 with a copy" in found["lost"][2]
 
 
-def test_what_the_journal_says_is_copied_has_its_copy(spark: SparkSession) -> None:
+def test_what_the_journal_says_is_copied_has_its_copy(engine: Engine) -> None:
     stores = Stores()
     for name in ("lost", "whole", "not-yet", "young", "spoke"):
         stores.store(name)
@@ -99,14 +100,14 @@ def test_what_the_journal_says_is_copied_has_its_copy(spark: SparkSession) -> No
         stores.said(name, "copied", 4 if name == "not-yet" else 5)
         stores.copy(name, "DEAD", number=4 if name == "whole" else 3)
     stores.rows.add("brokers", broker_name="spoke")
-    found = stores.found(spark, RETRY_LOST)
+    found = stores.found(engine, RETRY_LOST)
     assert found.keys() == {"lost"}
     assert found["lost"][:2] == ("CRITICAL", 1)
     assert "1 sent back without a copy, 0 with" in found["lost"][2]
     assert "t/0, queue offset 7" in found["lost"][2]
 
 
-def test_what_failed_once_has_one_copy_in_each_log(spark: SparkSession) -> None:
+def test_what_failed_once_has_one_copy_in_each_log(engine: Engine) -> None:
     stores = Stores()
     for name in ("twice", "sound", "replica", "damaged"):
         stores.store(name)
@@ -116,7 +117,7 @@ def test_what_failed_once_has_one_copy_in_each_log(spark: SparkSession) -> None:
     for name in ("twice", "damaged"):
         stores.copy(name, "DEAD", number=4, position=5_300, queue_offset=8)
     stores.rows.add("faults", broker_name="damaged", store="/damaged", kind="HOLE", position=5_100)
-    found = stores.found(spark, RETRY_TWICE)
+    found = stores.found(engine, RETRY_TWICE)
     assert found.keys() == {"twice"}
     assert found["twice"][:2] == ("ERROR", 1)
     assert (
@@ -124,7 +125,7 @@ def test_what_failed_once_has_one_copy_in_each_log(spark: SparkSession) -> None:
     )
 
 
-def test_what_has_one_copy_comes_once_to_the_retry_topic(spark: SparkSession) -> None:
+def test_what_has_one_copy_comes_once_to_the_retry_topic(engine: Engine) -> None:
     stores = Stores()
     for name in ("twice", "once", "sent-back-twice", "copy-removed", "apache"):
         stores.store(name)
@@ -135,13 +136,13 @@ def test_what_has_one_copy_comes_once_to_the_retry_topic(spark: SparkSession) ->
             stores.copy(name, "RETRY", position=5_400, queue_offset=9)
     stores.copy("apache", "WAITING", position=5_000)
     stores.copy("sent-back-twice", "WAITING", number=6, position=5_300)
-    found = stores.found(spark, RETRY_TWICE)
+    found = stores.found(engine, RETRY_TWICE)
     assert found.keys() == {"twice"}
     assert found["twice"][:2] == ("ERROR", 1)
     assert "first: %RETRY%g/0, queue offset 8, and %RETRY%g/0, queue offset 9" in found["twice"][2]
 
 
-def test_dead_letters_name_a_message_that_their_log_had(spark: SparkSession) -> None:
+def test_dead_letters_name_a_message_that_their_log_had(engine: Engine) -> None:
     stores = Stores()
     origin = {"origin_queue_id": 0, "origin_position": 2_000}
     letters: dict[str, dict[str, Any]] = {
@@ -157,7 +158,7 @@ def test_dead_letters_name_a_message_that_their_log_had(spark: SparkSession) -> 
         stores.copy(name, "DEAD", **values)
     stores.copy("too-far", "DEAD", origin_topic=None, position=5_100)
     stores.copy("right", "RETRY", origin_topic=None)
-    found = stores.found(spark, DEAD_LETTER_ORIGIN)
+    found = stores.found(engine, DEAD_LETTER_ORIGIN)
     assert {name: one[:2] for name, one in found.items()} == {
         "unnamed": ("WARNING", 1),
         "too-far": ("ERROR", 2),
@@ -166,12 +167,12 @@ def test_dead_letters_name_a_message_that_their_log_had(spark: SparkSession) -> 
     assert "names t/0, queue offset 51, which that queue never had" in found["too-far"][2]
 
 
-def test_each_message_of_a_group_is_in_one_state(spark: SparkSession) -> None:
+def test_each_message_of_a_group_is_in_one_state(engine: Engine) -> None:
     rows = TableRows()
 
     def state(topic: str, queue_id: int, lag: int | None, **values: Any) -> dict[str, Any]:
         place = {"cluster": CLUSTER, "broker_name": BROKER, "group": "g", "topic": topic}
-        names = schema(STATES).names
+        names = names_of(STATES)
         end = None if lag is None else 5 + lag
         known = {**place, "queue_id": queue_id, "committed_offset": 5, "max_offset": end}
         known |= {"lag": lag, **values}
@@ -208,8 +209,8 @@ def test_each_message_of_a_group_is_in_one_state(spark: SparkSession) -> None:
         state("t", 0, 1, group="unknown"),
     ]
     rows.add("queues", topic="%DLQ%unknown", min_offset=0, max_offset=1)
-    tables, progress = rows.tables(spark), frame(spark, STATES, states)
-    found = failed_by_group(tables, progress, knows_waiting=True).collect()
+    tables, progress = rows.tables(engine), frame(engine, STATES, states)
+    found = as_rows(failed_by_group(tables, progress, knows_waiting=True))
     assert {row.group: tuple(row[2:]) for row in found} == {
         # Whether the copy of the one that the reset took back is finished, no one knows.
         "g": (40, None, 28, 2, 4, 2, 1, None),
@@ -217,7 +218,7 @@ def test_each_message_of_a_group_is_in_one_state(spark: SparkSession) -> None:
         "elsewhere": (None, None, None, 0, 1, 0, 0, 0),
         "unknown": (6, None, 1, 0, None, 1, 0, 0),
     }
-    found = failed_by_group(tables, progress, knows_waiting=False).collect()
+    found = as_rows(failed_by_group(tables, progress, knows_waiting=False))
     assert {row.waiting for row in found} == {None}
 
 
@@ -232,13 +233,13 @@ def test_each_message_of_a_group_is_in_one_state(spark: SparkSession) -> None:
     ],
 )
 def test_how_many_wait_to_come_again_is_told_by_brokers_that_know_it(
-    spark: SparkSession, topic: str | None, kind: str, messages: int | None, waiting: int | None
+    engine: Engine, topic: str | None, kind: str, messages: int | None, waiting: int | None
 ) -> None:
     rows = TableRows()
     rows.add("queues", topic="%DLQ%g", min_offset=0, max_offset=1)
     rows.add("waiting", topic=topic, kind=kind, messages=messages)
-    found = failed_by_group(rows.tables(spark), frame(spark, STATES, []), knows_waiting=True)
-    assert [(row.waiting, row.dead) for row in found.collect()] == [(waiting, 1)]
+    found = failed_by_group(rows.tables(engine), frame(engine, STATES, []), knows_waiting=True)
+    assert [(row.waiting, row.dead) for row in as_rows(found)] == [(waiting, 1)]
 
 
 def history(chance: random.Random) -> tuple[list[dict[str, Any]], dict[str, int]]:
@@ -278,12 +279,12 @@ def history(chance: random.Random) -> tuple[list[dict[str, Any]], dict[str, int]
 
 
 def test_states_exclude_each_other_after_any_resets_retries_delays_and_dead_letters(
-    spark: SparkSession,
+    engine: Engine,
 ) -> None:
     rows = TableRows()
     chance = random.Random(7)
     states, expected = [], {}
-    names = schema(STATES).names
+    names = names_of(STATES)
     for number in range(80):
         group = f"g{number}"
         journal, true = history(chance)
@@ -299,8 +300,8 @@ def test_states_exclude_each_other_after_any_resets_retries_delays_and_dead_lett
         if true["dead"]:
             rows.add("queues", topic=f"%DLQ%{group}", min_offset=0, max_offset=true["dead"])
         expected[group] = true
-    table = frame(spark, STATES, [{name: one.get(name) for name in names} for one in states])
-    found = failed_by_group(rows.tables(spark), table, knows_waiting=True).collect()
+    table = frame(engine, STATES, [{name: one.get(name) for name in names} for one in states])
+    found = as_rows(failed_by_group(rows.tables(engine), table, knows_waiting=True))
     assert len(found) > 30
     sure = 0
     for row in found:
@@ -316,7 +317,7 @@ def test_states_exclude_each_other_after_any_resets_retries_delays_and_dead_lett
 
 
 def test_a_reset_below_a_dead_letter_leaves_nothing_finished_and_nothing_negative(
-    spark: SparkSession,
+    engine: Engine,
 ) -> None:
     rows = TableRows()
     rows.add("journal", kind="sentBack", group="g", offset=5, journal_offset=1, timestamp_ms=9)
@@ -324,8 +325,8 @@ def test_a_reset_below_a_dead_letter_leaves_nothing_finished_and_nothing_negativ
     rows.add("queues", topic="%DLQ%g", min_offset=0, max_offset=1)
     values = {"cluster": CLUSTER, "broker_name": BROKER, "group": "g", "topic": "t", "queue_id": 0}
     values |= {"committed_offset": 0, "max_offset": 111, "lag": 111}
-    table = frame(spark, STATES, [{name: values.get(name) for name in schema(STATES).names}])
-    (row,) = failed_by_group(rows.tables(spark), table, knows_waiting=True).collect()
+    table = frame(engine, STATES, [{name: values.get(name) for name in names_of(STATES)}])
+    (row,) = as_rows(failed_by_group(rows.tables(engine), table, knows_waiting=True))
     assert (row.sent, row.finished, row.unread, row.dead, row.twice) == (111, 0, 111, 1, 1)
     told = failed_line(row.asDict())
     assert told == "111 sent: 111 unread, 1 dead, 1 of these counted twice, since a reset"

@@ -6,9 +6,11 @@ Each case is a group of its own in one set of tables, so that all of them cost o
 from __future__ import annotations
 
 import pytest
-from pyspark.sql import SparkSession
 
-from aerobee.offset_audit.doctor.examining import RULES, examined
+from aerobee.offset_audit.checks.progress import CHECKS
+from aerobee.offset_audit.doctor.examining import CHECKED, examined
+from aerobee.offset_audit.frames.columns_of_tables import names_of
+from aerobee.offset_audit.frames.frame import Engine
 from aerobee.offset_audit.rules.limits import Limits
 from aerobee.offset_audit.tables import COLUMNS, FINDINGS
 from tests.offset_audit.progress_cases import (
@@ -29,14 +31,17 @@ from tests.offset_audit.table_builders import NOW_MS
 pytestmark = pytest.mark.slow
 
 
+BY_RUN = ("run_id", "run_at_ms", "previous_state", "first_seen_ms")
+
+
 @pytest.fixture(scope="module")
-def run(spark: SparkSession) -> ProgressRun:
+def run(engine: Engine) -> ProgressRun:
     cases = Cases()
     for name in ("broker-a", "broker-b"):
         cases.add("brokers", broker_name=name)
     for tell in (lags, speeds, stuck, stopped, ranges, orphans, uncommitted, others):
         tell(cases)
-    return ProgressRun(spark, cases)
+    return ProgressRun(engine, cases)
 
 
 def now_only() -> Cases:
@@ -51,25 +56,23 @@ def now_only() -> Cases:
     return cases
 
 
-def test_the_doctor_says_the_same_as_spark_of_the_same_rows(spark: SparkSession) -> None:
+def test_the_doctor_says_what_an_audit_says_of_one_reading(engine: Engine) -> None:
     cases = now_only()
-    # What a run adds is not told by rules.
-    by_run = ("run_id", "run_at_ms", "previous_state", "first_seen_ms")
-    told = [each.split()[0] for each in FINDINGS.split(",") if each.split()[0] not in by_run]
-    limits = Limits(now_ms=NOW_MS)
-    names = {rule.name for rule in RULES}
-    by_spark = {
+    # What a run adds is not told by checks.
+    told = [name for name in names_of(FINDINGS) if name not in BY_RUN]
+    names = {check.name for check in CHECKS if check.name in CHECKED}
+    by_audit = {
         tuple(row[name] for name in told)
-        for row in ProgressRun(spark, cases).findings
-        if row.check in names and row.role != "STORE"
+        for row in ProgressRun(engine, cases).findings
+        if row.check in names
     }
     tables = {name: cases.rows(name) for name in COLUMNS}
     by_doctor = {
         tuple(each[name] for name in told)
-        for each in examined(tables, limits)
-        if each["check"] in names and each["role"] != "STORE"
+        for each in examined(tables, Limits(now_ms=NOW_MS))
+        if each["check"] in names
     }
-    assert by_doctor == by_spark
+    assert by_doctor == by_audit
     assert {each[told.index("check")] for each in by_doctor} == names
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
+from aerobee.offset_audit.frames.frame import Engine
 from tests.offset_audit.progress_runs import ProgressRun, shown
 from tests.offset_audit.table_builders import NOW_MS, TableRows
 
@@ -74,7 +74,7 @@ class Histories(TableRows):
 
 
 @pytest.fixture(scope="module")
-def run(spark: SparkSession) -> ProgressRun:
+def run(engine: Engine) -> ProgressRun:
     rows = Histories()
     for name in ("broker-a", "broker-b"):
         rows.add("brokers", broker_name=name)
@@ -87,7 +87,7 @@ def run(spark: SparkSession) -> ProgressRun:
     beyond_the_window(rows)
     in_use(rows)
     deletions(rows)
-    return ProgressRun(spark, rows)
+    return ProgressRun(engine, rows)
 
 
 def resets(rows: Histories) -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Row
 
 from aerobee.offset_audit.checks.check import Limits
+from aerobee.offset_audit.frames.frame import Engine
 from tests.offset_audit.progress_runs import ProgressRun
 from tests.offset_audit.table_builders import NOW_MS, TableRows
 
@@ -174,7 +175,7 @@ def state_of(
 
 
 @pytest.mark.thorough
-def test_states_are_those_of_the_rules_on_random_tables(spark_of_many_rows: SparkSession) -> None:
+def test_states_are_those_of_the_rules_on_random_tables(engine: Engine) -> None:
     chance = random.Random(20_261_121)
     queues = {f"g{number}": made_up(chance) for number in range(GROUPS)}
     rows = TableRows()
@@ -183,7 +184,7 @@ def test_states_are_those_of_the_rules_on_random_tables(spark_of_many_rows: Spar
     for name, queue in queues.items():
         add(rows, name, queue)
     found: dict[str, Row] = {}
-    run = ProgressRun(spark_of_many_rows, rows, LIMITS, with_findings=False, is_large=True)
+    run = ProgressRun(engine, rows, LIMITS, with_findings=False, is_large=True)
     for row in run.states:
         assert row.group not in found, "one row for each group and queue"
         found[row.group] = row

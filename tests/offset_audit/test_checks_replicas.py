@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.replicas import CHECKS
-from aerobee.offset_audit.doctor.examining import OF_BROKERS
-from aerobee.offset_audit.rules.unreachable import BUSY
-from aerobee.offset_audit.tables import COLUMNS, FINDINGS, schema
+from aerobee.offset_audit.doctor.examining import CHECKED, examined
+from aerobee.offset_audit.frames.columns_of_tables import names_of
+from aerobee.offset_audit.frames.frame import Engine
+from aerobee.offset_audit.rules.names import BUSY
+from aerobee.offset_audit.tables import COLUMNS, FINDINGS
 from tests.offset_audit.table_builders import NOW_MS, TableRows
 
 pytestmark = pytest.mark.slow
@@ -23,42 +24,35 @@ LIMITS = Limits(now_ms=NOW_MS)
 END = 1_000_000_000
 MIB = 1024 * 1024
 
-BY_RUN = ("run_id", "run_at_ms", "previous_state", "first_seen_ms")
-ONE_READING = [name for name in schema(FINDINGS).names if name not in BY_RUN]
-
 Found = dict[tuple[str, int | None], dict[str, Any]]
 """Findings by broker name and id."""
 
 
-def found(spark: SparkSession, name: str, rows: TableRows) -> Found:
+def found(engine: Engine, name: str, rows: TableRows) -> Found:
     """What one check finds, each place once."""
     check = next(one for one in CHECKS if one.name == name)
-    frame = check.run(rows.tables(spark), LIMITS)
-    assert frame.columns == schema(FINDINGS).names
+    frame = check.run(rows.tables(engine), LIMITS)
+    assert frame.columns == names_of(FINDINGS)
     findings: Found = {}
     for row in frame.collect():
         assert (row["check"], row["run_id"], row["evidence"] is None) == (name, None, False)
         place = row["broker_name"], row["broker_id"]
         assert place not in findings, "one cause, one finding"
-        findings[place] = row.asDict()
+        findings[place] = row
     return findings
 
 
-def test_the_doctor_says_the_same_as_spark_of_the_same_brokers(spark: SparkSession) -> None:
+def test_the_doctor_says_what_an_audit_says_of_the_same_brokers(engine: Engine) -> None:
     rows = rows_of_contradictions()
     for add in (add_zones, add_elections, add_clocks, add_gaps, add_refusals):
         add(rows)
-    tables = {name: rows.rows(name) for name in COLUMNS}
-    for name, check in OF_BROKERS.items():
-        by_spark = [
-            {column: one[column] for column in ONE_READING}
-            for one in found(spark, name, rows).values()
-        ]
-        assert by_spark
-        by_doctor = [
-            {column: one[column] for column in ONE_READING} for one in check(tables, LIMITS)
-        ]
-        assert sorted(by_doctor, key=str) == sorted(by_spark, key=str)
+    every = examined({name: rows.rows(name) for name in COLUMNS}, LIMITS)
+    names = {check.name for check in CHECKS if check.name in CHECKED}
+    for name in names:
+        by_audit = found(engine, name, rows).values()
+        assert by_audit
+        by_doctor = [one for one in every if one["check"] == name]
+        assert sorted(by_doctor, key=str) == sorted(by_audit, key=str)
 
 
 def pair(rows: TableRows, name: str, master: dict[str, Any], slave: dict[str, Any]) -> None:
@@ -68,7 +62,7 @@ def pair(rows: TableRows, name: str, master: dict[str, Any], slave: dict[str, An
     rows.add("brokers", **{**common, "broker_id": 1, "role": "SLAVE", **slave})
 
 
-def test_a_replica_is_late_only_if_it_is_far_behind_and_not_in_sync(spark: SparkSession) -> None:
+def test_a_replica_is_late_only_if_it_is_far_behind_and_not_in_sync(engine: Engine) -> None:
     rows = TableRows()
     far = END - 65 * MIB
     pair(rows, "late", {"in_sync": [0]}, {"appended_end": far})
@@ -106,7 +100,7 @@ def test_a_replica_is_late_only_if_it_is_far_behind_and_not_in_sync(spark: Spark
         rows.add("commits", broker_name=name, group="g", offset=40, broker_id=1)
     pair(rows, "silent", {}, {})
     rows.add("commits", broker_name="silent", group="g", offset=9, committed_at_ms=1)
-    findings = found(spark, "REPLICA_PROGRESS", rows)
+    findings = found(engine, "REPLICA_PROGRESS", rows)
     assert findings.keys() == {
         ("late", 1),
         ("old", 1),
@@ -133,10 +127,10 @@ def add_gaps(rows: TableRows) -> None:
         )
 
 
-def test_a_broker_that_met_records_out_of_place_is_found(spark: SparkSession) -> None:
+def test_a_broker_that_met_records_out_of_place_is_found(engine: Engine) -> None:
     rows = TableRows()
     add_gaps(rows)
-    findings = found(spark, "REPLICA_GAP", rows)
+    findings = found(engine, "REPLICA_GAP", rows)
     assert findings.keys() == {("broker-a", 1)}
     finding = findings["broker-a", 1]
     assert (finding["severity"], finding["affected"]) == ("ERROR", 2)
@@ -164,10 +158,10 @@ def add_refusals(rows: TableRows) -> None:
         )
 
 
-def test_a_master_that_takes_no_messages_is_an_error(spark: SparkSession) -> None:
+def test_a_master_that_takes_no_messages_is_an_error(engine: Engine) -> None:
     rows = TableRows()
     add_refusals(rows)
-    findings = found(spark, "NOT_WRITABLE", rows)
+    findings = found(engine, "NOT_WRITABLE", rows)
     assert findings.keys() == {("broker-w", 3), ("broker-w", 4)}
     assert findings["broker-w", 4]["severity"] == "INFO", "a change of master passes"
     finding = findings["broker-w", 3]
@@ -178,7 +172,7 @@ def test_a_master_that_takes_no_messages_is_an_error(spark: SparkSession) -> Non
 
 
 def test_replicas_with_different_bytes_are_found_unless_damage_explains_it(
-    spark: SparkSession,
+    engine: Engine,
 ) -> None:
     rows = TableRows()
 
@@ -221,7 +215,7 @@ def test_replicas_with_different_bytes_are_found_unless_damage_explains_it(
         copies(f"{name}-before", 1, 2)
         place |= {"broker_name": f"{name}-before", "store": f"/{name}-before/1"}
         rows.add("faults", **place, kind=kind, position=5, store_ms=1, back_ms=1 << 62)
-    findings = found(spark, "REPLICA_DATA", rows)
+    findings = found(engine, "REPLICA_DATA", rows)
     assert findings.keys() == {
         ("set-back", 1),
         ("set-back-before", 1),
@@ -239,7 +233,7 @@ def test_replicas_with_different_bytes_are_found_unless_damage_explains_it(
 
 
 @pytest.mark.thorough
-def test_epoch_tables_must_say_the_same_of_what_both_logs_hold(spark: SparkSession) -> None:
+def test_epoch_tables_must_say_the_same_of_what_both_logs_hold(engine: Engine) -> None:
     rows = TableRows()
 
     def tables(name: str, *of_replicas: list[tuple[int, int]], registry: int = 9) -> None:
@@ -263,7 +257,7 @@ def test_epoch_tables_must_say_the_same_of_what_both_logs_hold(spark: SparkSessi
     tables("backward", [(1, 0), (3, 300), (5, 200)], [])
     tables("never-given", whole, whole, registry=4)
     tables("unregistered", [(1, 0), (8, 9)], [(1, 0), (8, 9)], registry=6)
-    findings = found(spark, "REPLICA_EPOCH", rows)
+    findings = found(engine, "REPLICA_EPOCH", rows)
     assert findings.keys() == {
         ("moved", 1),
         ("left-out", 1),
@@ -337,8 +331,8 @@ def rows_of_contradictions() -> TableRows:
     return rows
 
 
-def test_routes_contradict_brokers(spark: SparkSession) -> None:
-    findings = found(spark, "ROUTE", rows_of_contradictions())
+def test_routes_contradict_brokers(engine: Engine) -> None:
+    findings = found(engine, "ROUTE", rows_of_contradictions())
     severities = {place[0]: one["severity"] for place, one in findings.items()}
     assert severities == {
         "two": "CRITICAL",
@@ -363,7 +357,7 @@ def test_routes_contradict_brokers(spark: SparkSession) -> None:
     )
 
 
-def test_each_broker_that_does_not_answer_is_one_finding(spark: SparkSession) -> None:
+def test_each_broker_that_does_not_answer_is_one_finding(engine: Engine) -> None:
     rows = TableRows()
     pair(rows, "slave-lost", {}, {"answered": False, "role": None, "error": "refused"})
     pair(rows, "master-lost", {"answered": False, "role": None, "error": "timeout"}, {})
@@ -388,7 +382,7 @@ def test_each_broker_that_does_not_answer_is_one_finding(spark: SparkSession) ->
     )
     rows.add("brokers", broker_name="files", role="STORE")
     rows.add("registry_groups", broker_name="at-rest", replicas=[])
-    findings = found(spark, "UNREACHABLE", rows)
+    findings = found(engine, "UNREACHABLE", rows)
     assert findings.keys() == {
         ("slave-lost", 1),
         ("master-lost", 0),
@@ -423,10 +417,10 @@ def add_zones(rows: TableRows) -> None:
             )
 
 
-def test_what_one_of_several_zones_would_take_with_it_is_told(spark: SparkSession) -> None:
+def test_what_one_of_several_zones_would_take_with_it_is_told(engine: Engine) -> None:
     rows = TableRows()
     add_zones(rows)
-    findings = found(spark, "ONE_ZONE", rows)
+    findings = found(engine, "ONE_ZONE", rows)
     assert {name: one["severity"] for (name, _), one in findings.items()} == {
         "together": "WARNING",
         None: "INFO",
@@ -440,12 +434,12 @@ def test_what_one_of_several_zones_would_take_with_it_is_told(spark: SparkSessio
     assert "The masters of all 5 broker groups are in zone a" in of_masters["evidence"]
     # A master in another zone, or of none that is known.
     rows.add("registry_brokers", broker_name="other", broker_id=0, role="MASTER", zone="b")
-    assert {name for name, _ in found(spark, "ONE_ZONE", rows)} == {"together"}
+    assert {name for name, _ in found(engine, "ONE_ZONE", rows)} == {"together"}
 
 
 @pytest.mark.parametrize("zone", [None, "a"])
 def test_a_cluster_of_one_zone_or_of_none_that_is_known_is_not_judged(
-    spark: SparkSession, zone: str | None
+    engine: Engine, zone: str | None
 ) -> None:
     rows = TableRows()
     for name in ("one", "two"):
@@ -455,7 +449,7 @@ def test_a_cluster_of_one_zone_or_of_none_that_is_known_is_not_judged(
             rows.add(
                 "registry_brokers", broker_name=name, broker_id=broker_id, role=role, zone=zone
             )
-    assert found(spark, "ONE_ZONE", rows) == {}
+    assert found(engine, "ONE_ZONE", rows) == {}
 
 
 def add_elections(rows: TableRows) -> None:
@@ -468,10 +462,10 @@ def add_elections(rows: TableRows) -> None:
     rows.add("registry_groups", broker_name="silent", epoch=2, unclean_epochs=[2])
 
 
-def test_unclean_elections_are_told_until_retention_has_passed_them(spark: SparkSession) -> None:
+def test_unclean_elections_are_told_until_retention_has_passed_them(engine: Engine) -> None:
     rows = TableRows()
     add_elections(rows)
-    findings = found(spark, "UNCLEAN_ELECTION", rows)
+    findings = found(engine, "UNCLEAN_ELECTION", rows)
     assert {name: one["severity"] for (name, _), one in findings.items()} == {
         "recent": "ERROR",
         "past": "INFO",
@@ -506,7 +500,7 @@ def add_clocks(rows: TableRows) -> None:
 
 
 @pytest.mark.thorough
-def test_a_clock_is_judged_by_bounds_and_by_what_it_stamped(spark: SparkSession) -> None:
+def test_a_clock_is_judged_by_bounds_and_by_what_it_stamped(engine: Engine) -> None:
     rows = TableRows()
     add_clocks(rows)
     flipped = {"broker_name": "flipped", "store": "/f"}
@@ -533,7 +527,7 @@ def test_a_clock_is_judged_by_bounds_and_by_what_it_stamped(spark: SparkSession)
         rows.add(
             "minutes", broker_name=name, tier="STORED", topic="t", minute=minute + ahead, messages=1
         )
-    findings = found(spark, "CLOCK", rows)
+    findings = found(engine, "CLOCK", rows)
     assert findings.keys() == {
         ("ahead", 0),
         ("behind", 0),

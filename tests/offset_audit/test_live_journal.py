@@ -13,6 +13,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.sent_back import Copied, Resend, SentBack, out_of_turn_document
+from aerobee.offset_audit.frames.spark_frame import SparkFrame
+from aerobee.offset_audit.frames.spark_rows import schema
 from aerobee.offset_audit.sources.live import journal
 from aerobee.offset_audit.sources.live.asking import BrokerAddress
 from aerobee.offset_audit.sources.live.journal import (
@@ -24,7 +26,7 @@ from aerobee.offset_audit.sources.live.journal import (
     whole_journals,
 )
 from aerobee.offset_audit.sources.live.options import parse_options
-from aerobee.offset_audit.tables import JOURNAL, schema
+from aerobee.offset_audit.tables import JOURNAL
 from aerobee.runtime import errors
 from aerobee.store.format.delayed_records import Delay
 
@@ -114,7 +116,7 @@ def test_nothing_is_concluded_from_a_journal_that_broke_off(spark: SparkSession)
         ("c", "broker-b", 0, *commit),
         (None, None, None, *unread),
     ]
-    kept, notes = whole_journals(spark.createDataFrame(rows, schema(JOURNAL)))
+    kept, notes = whole_journals(SparkFrame(spark.createDataFrame(rows, schema(JOURNAL))))
     assert [row["broker_name"] for row in kept.collect()] == ["broker-b"]
     assert len(notes) == 2
     assert "10.0.0.1:9000: it is behind" in notes[0]

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from aerobee.offset_audit.frames.spark_rows import schema
 from aerobee.offset_audit.sources.live.columns import (
     READ_TABLES,
     WIDE_TABLES,
@@ -15,7 +16,7 @@ from aerobee.offset_audit.sources.live.columns import (
 from aerobee.offset_audit.sources.live.journal import JournalRecord, entries_of
 from aerobee.offset_audit.sources.live.options import parse_options
 from aerobee.offset_audit.sources.registry import RegistrySource
-from aerobee.offset_audit.tables import COLUMNS, JOURNAL, schema
+from aerobee.offset_audit.tables import COLUMNS, JOURNAL
 from aerobee.runtime.errors import InvalidArgument
 
 HERE = {"nameservers": "127.0.0.1:8081"}

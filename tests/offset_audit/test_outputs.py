@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from aerobee.offset_audit.outputs.after import after
 from aerobee.offset_audit.outputs.console import printed
-from aerobee.offset_audit.outputs.folder import replace_file
+from aerobee.offset_audit.outputs.local_files import replace_file
 from aerobee.offset_audit.outputs.prometheus import metrics_text
 from aerobee.offset_audit.outputs.summary import Summary
 
@@ -23,6 +24,7 @@ SUMMARY = Summary(
     judged_at_ms=AT_MS,
     took_ms=1_500,
     depth="snapshot",
+    engine="local",
     clusters=("harbour",),
     version="1",
     counts={"INFO": 0, "WARNING": 1, "ERROR": 0, "CRITICAL": 0},
@@ -119,13 +121,13 @@ def test_metrics_say_what_is_known_and_nothing_else() -> None:
 def test_text_tells_findings_with_what_to_do_and_what_was_not_seen() -> None:
     text = printed(replace(SUMMARY, notes=("something was not read",)), "text")
     assert text.splitlines() == [
-        "harbour: snapshot of 2026-09-21 14:13:20 UTC, took 1 s",
+        "1 warning, no errors. Stored bytes were not read.",
+        "harbour: snapshot of 2026-09-21 14:13:20 UTC, took 1 s in this process",
         "1 of 2 brokers answered; 3 queues of 1 pair of group and topic: 1 LAGGING, 2 OK",
         "  no answer from broker-b:1 at h:1",
         "  group billing: 1,200 sent: ? finished, ? waiting for a retry, 2 to be retried, 3 dead",
         "  note: something was not read",
         "  not asked: GAP, CORRUPT",
-        "1 warning, no errors. Stored bytes were not read.",
         "",
         "WARNING LAG: group billing, orders/3 · 12,345 affected · "
         "since 1 min (2026-09-21 14:12:20 UTC) · was OK",
@@ -134,7 +136,21 @@ def test_text_tells_findings_with_what_to_do_and_what_was_not_seen() -> None:
     ]
     assert printed(SUMMARY, "none") == ""
     nothing = printed(replace(SUMMARY, findings=(), counts={}), "text")
-    assert nothing.endswith("\nNo findings. Stored bytes were not read.\n")
+    assert nothing.startswith("No findings. Stored bytes were not read.\n")
+
+
+def test_the_first_words_say_what_is_lost() -> None:
+    checks = (
+        {"check": "GAP", "severity": "CRITICAL", "findings": 2, "affected": 1_203},
+        {"check": "CORRUPT", "severity": "CRITICAL", "findings": 1, "affected": None},
+        {"check": "CORRUPT", "severity": "ERROR", "findings": 1, "affected": 7},
+        {"check": "ROUTE", "severity": "CRITICAL", "findings": 1, "affected": 2},
+    )
+    told = replace(SUMMARY, checks=checks, counts={"CRITICAL": 4, "ERROR": 1})
+    assert printed(told, "text").startswith(
+        "Lost or skipped: 1,203 messages (GAP), an unknown number (CORRUPT). "
+        "4 critical findings, 1 error. "
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,3 +211,34 @@ def test_a_file_that_cannot_be_written_is_an_error_with_its_name(tmp_path: Path)
     (tmp_path / "taken").write_text("")
     with pytest.raises(OSError, match="taken"):
         replace_file(tmp_path / "taken" / "report.html", "x")
+
+
+def test_an_earlier_finding_is_cured_only_if_this_run_could_have_found_it_again() -> None:
+    def finding(check: str, broker: str | None = "broker-a", **values: object) -> dict[str, object]:
+        place = dict.fromkeys(("cluster", "broker_id", "topic", "queue_id", "group"))
+        return {**place, "check": check, "broker_name": broker, "evidence": f"{check}.", **values}
+
+    earlier = {
+        "run_id": "then",
+        "run_at_ms": 1,
+        "findings": [
+            finding("LAG", None, group="billing"),
+            finding("LAG", None, group="mail"),
+            finding("GAP", topic="orders"),
+            finding("ROUTE", "broker-b"),
+        ],
+    }
+    now = [finding("LAG", None, group="mail", evidence="It lags more.")]
+    brokers = [
+        {"broker_name": "broker-a", "answered": True},
+        {"broker_name": "broker-b", "answered": False},
+    ]
+    told = after(earlier, now, findings_total=1, not_asked=["GAP"], brokers=brokers)
+    assert [one["group"] for one in told.cured] == ["billing"]
+    assert [one["group"] for one in told.still] == ["mail"]
+    assert [one["check"] for one in told.unknown] == ["GAP", "ROUTE"]
+    text = printed(replace(SUMMARY, after=told), "text")
+    assert "of the findings of run then: 1 cured, 1 still there, 2 not known now\n" in text
+    assert "  cured: LAG: LAG.\n" in text
+    of_many = after(earlier, now, findings_total=999, not_asked=[], brokers=brokers)
+    assert of_many.cured == ()

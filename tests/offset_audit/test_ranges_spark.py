@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from aerobee.offset_audit.frames.spark_frame import SparkFrame, data_of
 from aerobee.offset_audit.sources.store.options import StoreOptions
 from aerobee.offset_audit.sources.store.ranges_rows import (
     SUMMARIES,
@@ -43,7 +44,7 @@ def test_one_reading_fills_every_table_and_drills_find_the_differing_rows(
     spark: SparkSession, store: Path
 ) -> None:
     rows = spark.read.format("aerobee.store").option("kind", SUMMARIES).load(str(store)).persist()
-    tables = split_summaries(rows)
+    tables = {name: data_of(one) for name, one in split_summaries(SparkFrame(rows)).items()}
     counted = {row["table"]: row["count"] for row in rows.groupBy("table").count().collect()}
     assert counted == {
         table: len(alone) for table in SUMMARY_TABLES if (alone := store_rows(table, store))

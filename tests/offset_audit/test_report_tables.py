@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from aerobee.offset_audit.frames.frame import Engine
 from aerobee.offset_audit.outputs.report.data import Bounds, Failed, ReportData
 from aerobee.offset_audit.outputs.report.render import render
 from tests.offset_audit.sample_report import NOW_MS, sample
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from tests.offset_audit.table_builders import frame
 
 pytestmark = pytest.mark.slow
 
@@ -33,15 +32,6 @@ SMALL = Bounds(
 )
 
 
-def frame(spark: SparkSession, columns: str, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
-    from aerobee.offset_audit.tables import schema
-
-    shape = schema(columns)
-    return spark.createDataFrame(
-        [tuple(row.get(field.name) for field in shape.fields) for row in rows], shape
-    )
-
-
 def state(group: str, topic: str, queue_id: int, **others: Any) -> dict[str, Any]:
     return {
         "run_at_ms": NOW_MS,
@@ -56,7 +46,7 @@ def state(group: str, topic: str, queue_id: int, **others: Any) -> dict[str, Any
 
 
 def report(
-    spark: SparkSession,
+    engine: Engine,
     *,
     states: Iterable[Mapping[str, Any]] = (),
     findings: Iterable[Mapping[str, Any]] = (),
@@ -71,14 +61,14 @@ def report(
 
     return report_data(
         RUN,
-        states=frame(spark, tables.STATES, states),
-        findings=frame(spark, tables.FINDINGS, findings),
-        brokers=frame(spark, tables.BROKERS, brokers),
-        queues=frame(spark, tables.QUEUES, queues),
-        history=frame(spark, tables.STATES, history),
-        waiting=frame(spark, "topic string, kind string, messages long", waiting),
+        states=frame(engine, tables.STATES, states),
+        findings=frame(engine, tables.FINDINGS, findings),
+        brokers=frame(engine, tables.BROKERS, brokers),
+        queues=frame(engine, tables.QUEUES, queues),
+        history=frame(engine, tables.STATES, history),
+        waiting=frame(engine, "topic string, kind string, messages long", waiting),
         failed=frame(
-            spark,
+            engine,
             "group string, sent long, finished long, waiting long, again long, dead long",
             failed,
         ),
@@ -87,7 +77,7 @@ def report(
 
 
 @pytest.fixture(scope="module")
-def crowded(spark: SparkSession) -> ReportData:
+def crowded(engine: Engine) -> ReportData:
     """More of everything than fits."""
     states = [
         state(f"group-{g}", f"topic-{t}", q, lag=100 * g + q, first_unread_ms=NOW_MS - 1_000 * q)
@@ -98,7 +88,7 @@ def crowded(spark: SparkSession) -> ReportData:
     states[0] |= {"state": "STUCK", "lag": 7}
     states[1] |= {"state": "UNKNOWN", "lag": None, "first_unread_ms": None}
     return report(
-        spark,
+        engine,
         states=states,
         findings=[
             {"check": check, "severity": severity, "topic": f"t{n}", "affected": n or None}
@@ -209,7 +199,7 @@ def test_lag_over_time_is_the_sum_of_a_groups_queues_in_the_latest_runs(
     assert points[0].age_ms is None
 
 
-def test_nothing_read_gives_an_empty_report(spark: SparkSession) -> None:
-    data = report(spark)
+def test_nothing_read_gives_an_empty_report(engine: Engine) -> None:
+    data = report(engine)
     assert data.totals.progress.lag is None
     assert (data.findings, data.groups, data.topics, data.heat) == ((), (), (), ())

@@ -97,3 +97,14 @@ def test_every_limit_of_the_checks_can_be_set_but_the_moment() -> None:
 def test_what_cannot_be_understood_is_refused(line: str) -> None:
     with pytest.raises(InvalidArgument):
         parse_arguments(line.split(), program="audit")
+
+
+def test_the_summary_of_an_earlier_run_is_read_before_anything_is_audited(tmp_path: Path) -> None:
+    summary = tmp_path / "summary.json"
+    summary.write_text('{"run_id": "then", "run_at_ms": 1, "findings": [], "more": 1}')
+    request = parse_arguments(["--after", str(summary)], program="p")
+    assert request.after == {"run_id": "then", "run_at_ms": 1, "findings": []}
+    for text in ("[]", "{", '{"run_id": "then"}'):
+        summary.write_text(text)
+        with pytest.raises(InvalidArgument, match="takes a run's summary"):
+            parse_arguments(["--after", str(summary)], program="p")

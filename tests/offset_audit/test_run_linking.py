@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 
+from aerobee.offset_audit.frames.columns_of_tables import names_of
+from aerobee.offset_audit.frames.frame import Engine, Frame
 from aerobee.offset_audit.outputs.ledger import SCHEMA_VERSION, RunEntry
 from aerobee.offset_audit.run.linking import comparable, linked_findings
-from aerobee.offset_audit.tables import FINDINGS, STATES, schema
+from aerobee.offset_audit.tables import FINDINGS, STATES
 
 pytestmark = pytest.mark.slow
 
@@ -21,18 +22,16 @@ def entry(number: int, depth: str = "snapshot", scope: str = "all") -> RunEntry:
     return RunEntry(f"run-{number}", number * 1_000, SCHEMA_VERSION, depth, scope, ("c",), 0)
 
 
-def rows_of(spark: SparkSession, columns: str, *rows: dict[str, Any]) -> DataFrame:
-    names = schema(columns).names
-    return spark.createDataFrame(
-        [tuple(row.get(name) for name in names) for row in rows], schema(columns)
-    )
+def rows_of(engine: Engine, columns: str, *rows: dict[str, Any]) -> Frame:
+    names = names_of(columns)
+    return engine.frame(columns, [tuple(row.get(name) for name in names) for row in rows])
 
 
 class Runs:
     """Runs one after another; each is compared with those before it."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._entries: list[RunEntry] = []
         self._findings: list[dict[str, Any]] = []
         self._states: list[dict[str, Any]] = []
@@ -42,15 +41,15 @@ class Runs:
     ) -> dict[str, tuple[int, str | None]]:
         """first_seen_ms and previous_state of each finding, by check."""
         linked = linked_findings(
-            rows_of(self._spark, FINDINGS, *findings),
+            rows_of(self._engine, FINDINGS, *findings),
             run,
             comparable(self._entries, run.scope),
-            earlier_findings=rows_of(self._spark, FINDINGS, *self._findings),
-            earlier_states=rows_of(self._spark, STATES, *self._states),
+            earlier_findings=rows_of(self._engine, FINDINGS, *self._findings),
+            earlier_states=rows_of(self._engine, STATES, *self._states),
             deep_checks=["GAP"],
         )
-        assert linked.schema.names == schema(FINDINGS).names
-        rows = [row.asDict() for row in linked.collect()]
+        assert linked.columns == names_of(FINDINGS)
+        rows = linked.collect()
         assert len(rows) == len(findings)
         self._findings += rows
         if state is not None:
@@ -60,8 +59,8 @@ class Runs:
         return {row["check"]: (row["first_seen_ms"], row["previous_state"]) for row in rows}
 
 
-def test_a_state_that_gets_worse_keeps_since_when_and_knows_what_was(spark: SparkSession) -> None:
-    runs = Runs(spark)
+def test_a_state_that_gets_worse_keeps_since_when_and_knows_what_was(engine: Engine) -> None:
+    runs = Runs(engine)
     lag = {**QUEUE, "check": "LAG", "state": "LAGGING"}
     stuck = {**QUEUE, "check": "STUCK", "state": "STUCK"}
     assert runs.run(entry(1), lag, state="LAGGING") == {"LAG": (1_000, None)}
@@ -70,16 +69,16 @@ def test_a_state_that_gets_worse_keeps_since_when_and_knows_what_was(spark: Spar
     assert runs.run(entry(4), lag, state="LAGGING") == {"LAG": (4_000, "STUCK")}
 
 
-def test_what_was_gone_is_new_when_it_comes_back(spark: SparkSession) -> None:
-    runs = Runs(spark)
+def test_what_was_gone_is_new_when_it_comes_back(engine: Engine) -> None:
+    runs = Runs(engine)
     lag = {**QUEUE, "check": "LAG", "state": "LAGGING"}
     runs.run(entry(1), lag, state="LAGGING")
     runs.run(entry(2), state="OK")
     assert runs.run(entry(3), lag, state="LAGGING") == {"LAG": (3_000, "OK")}
 
 
-def test_a_snapshot_between_does_not_make_deep_findings_new(spark: SparkSession) -> None:
-    runs = Runs(spark)
+def test_a_snapshot_between_does_not_make_deep_findings_new(engine: Engine) -> None:
+    runs = Runs(engine)
     gap = {**STORE, "check": "GAP"}
     assert runs.run(entry(1, "deep"), gap) == {"GAP": (1_000, None)}
     runs.run(entry(2))
@@ -89,8 +88,8 @@ def test_a_snapshot_between_does_not_make_deep_findings_new(spark: SparkSession)
     assert runs.run(entry(4, "deep"), other) == {"GAP": (4_000, None)}
 
 
-def test_runs_of_another_scope_do_not_count(spark: SparkSession) -> None:
-    runs = Runs(spark)
+def test_runs_of_another_scope_do_not_count(engine: Engine) -> None:
+    runs = Runs(engine)
     lag = {**QUEUE, "check": "LAG", "state": "LAGGING"}
     runs.run(entry(1), lag, state="LAGGING")
     assert runs.run(entry(2, scope="narrow"), lag) == {"LAG": (2_000, None)}

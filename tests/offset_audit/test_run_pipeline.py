@@ -12,18 +12,22 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from aerobee.offset_audit.frames.columns_of_tables import names_of
 from aerobee.offset_audit.outputs.folder import replace_document
 from aerobee.offset_audit.outputs.ledger import Ledger, RunEntry
 from aerobee.offset_audit.outputs.summary import Summary
+from aerobee.offset_audit.run.engine import RunEngine
 from aerobee.offset_audit.run.linking import of_same_sources
+from aerobee.offset_audit.run.local_run import LocalRun
 from aerobee.offset_audit.run.pipeline import run_audit
 from aerobee.offset_audit.run.progress import Progress, SilentProgress
 from aerobee.offset_audit.run.reading import Reading
 from aerobee.offset_audit.run.request import AuditRequest
-from aerobee.offset_audit.tables import COLUMNS, schema
+from aerobee.offset_audit.run.spark_run import SparkRun
+from aerobee.offset_audit.tables import COLUMNS
 from aerobee.runtime.clock import ManualClock
 
-pytestmark = [pytest.mark.thorough, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 BROKER = {"cluster": "harbour", "broker_name": "broker-a", "broker_id": 0}
 QUEUE = {**BROKER, "topic": "orders", "queue_id": 0}
@@ -78,25 +82,23 @@ def rows_at(clock: ManualClock, committed: dict[str, int], *, end: int) -> Rows:
     }
 
 
-def reader(rows: Rows) -> Callable[[SparkSession, AuditRequest, Reading, Progress], dict[str, int]]:
-    def read(
-        session: SparkSession, request: AuditRequest, reading: Reading, progress: Progress
-    ) -> dict[str, int]:
+def reader(rows: Rows) -> Callable[[AuditRequest, Reading, Progress], dict[str, int]]:
+    def read(request: AuditRequest, reading: Reading, progress: Progress) -> dict[str, int]:
         with progress.stage("brokers"):
             for table, each in rows.items():
-                columns = schema(COLUMNS[table])
-                tuples = [tuple(row.get(name) for name in columns.names) for row in each]
-                reading.put({table: session.createDataFrame(tuples, columns)})
+                names = names_of(COLUMNS[table])
+                tuples = [tuple(row.get(name) for name in names) for row in each]
+                reading.put({table: reading.engine.frames.frame(COLUMNS[table], tuples)})
         return {table: len(each) for table, each in rows.items()}
 
     return read
 
 
 def audited(
-    spark: SparkSession, request: AuditRequest, clock: ManualClock, rows: Rows, seed: int
+    engine: RunEngine, request: AuditRequest, clock: ManualClock, rows: Rows, seed: int
 ) -> Summary:
     return run_audit(
-        spark,
+        engine,
         request,
         clock=clock,
         chance=random.Random(seed),
@@ -128,6 +130,9 @@ class Runs:
     """Three of one cluster, a minute apart; the third asks for one topic, and writes its documents
     beside the bucket in which the tables of all three are."""
 
+    engine: RunEngine
+    away: str
+    """The bucket."""
     folder: Path
     begun_ms: int
     first: Summary
@@ -139,33 +144,44 @@ AWAY = "viewfs://audits/bucket"
 """A mount of Hadoop's own, since a driver in a cluster has no disk that anybody sees."""
 
 
-@pytest.fixture(scope="module")
-def runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    folder = tmp_path_factory.mktemp("runs")
-    context: Any = spark.sparkContext._jsc
-    (folder / "bucket").mkdir()
+def spark_engine(session: SparkSession, bucket: Path) -> RunEngine:
+    context: Any = session.sparkContext._jsc
     link = "fs.viewfs.mounttable.audits.link./bucket"
-    context.hadoopConfiguration().set(link, (folder / "bucket").as_uri())
+    context.hadoopConfiguration().set(link, bucket.as_uri())
+    return SparkRun(session)
+
+
+@pytest.fixture(scope="module", params=["local", pytest.param("spark", marks=pytest.mark.thorough)])
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "bucket").mkdir()
+    if request.param == "local":
+        return runs_of(LocalRun(), str(folder / "bucket"), folder)
+    engine = spark_engine(request.getfixturevalue("spark"), folder / "bucket")
+    return runs_of(engine, AWAY, folder)
+
+
+def runs_of(engine: RunEngine, away: str, folder: Path) -> Runs:
     clock = ManualClock()
     begun_ms = clock.now_ms()
     request = AuditRequest(
-        nameservers="ns:8081", out=f"{AWAY}/out/", report=f"{AWAY}/reports/today.html"
+        nameservers="ns:8081", out=f"{away}/out/", report=f"{away}/reports/today.html"
     )
     rows = rows_at(clock, {"billing": 5, "mailer": 5}, end=50)
-    first = audited(spark, request, clock, rows, 1)
+    first = audited(engine, request, clock, rows, 1)
     clock.advance_ms(60_000)
     rows = rows_at(clock, {"billing": 5, "mailer": 60}, end=60)
-    again = audited(spark, request, clock, rows, 2)  # finds the files of the first
+    again = audited(engine, request, clock, rows, 2)  # finds the files of the first
     clock.advance_ms(60_000)
     other = AuditRequest(
-        nameservers="ns:8081", topics=("orders",), history=f"{AWAY}/out", out=str(folder / "out")
+        nameservers="ns:8081", topics=("orders",), history=f"{away}/out", out=str(folder / "out")
     )
     rows = rows_at(clock, {"billing": 70, "mailer": 60}, end=70)
-    narrow = audited(spark, other, clock, rows, 3)
-    return Runs(folder, begun_ms, first, again, narrow)
+    narrow = audited(engine, other, clock, rows, 3)
+    return Runs(engine, away, folder, begun_ms, first, again, narrow)
 
 
-def test_a_finding_is_remembered_from_run_to_run(spark: SparkSession, runs: Runs) -> None:
+def test_a_finding_is_remembered_from_run_to_run(runs: Runs) -> None:
     first, again, narrow, begun_ms = runs.first, runs.again, runs.narrow, runs.begun_ms
     both = {one["group"]: one for one in first.findings}
     assert set(both) == {"billing", "mailer"}
@@ -184,12 +200,12 @@ def test_a_finding_is_remembered_from_run_to_run(spark: SparkSession, runs: Runs
     assert new["first_seen_ms"] == narrow.run_at_ms
     assert {one.exit_code for one in (first, again, narrow)} == {1}
 
-    ledger = Ledger(spark, f"{AWAY}/out")
+    ledger = Ledger(runs.engine.ledger_files(f"{runs.away}/out"))
     newest = ledger.newest_runs(["harbour"], 10)
     assert [run.run_id for run in newest] == [narrow.run_id, again.run_id, first.run_id]
     assert ledger.newest_runs(["elsewhere"], 10) == []
     states = ledger.read("state", newest).collect()
-    assert {(row.run_id, row.group, row.lag) for row in states} == {
+    assert {(row["run_id"], row["group"], row["lag"]) for row in states} == {
         (first.run_id, "billing", 45),
         (first.run_id, "mailer", 45),
         (again.run_id, "billing", 55),
@@ -197,7 +213,7 @@ def test_a_finding_is_remembered_from_run_to_run(spark: SparkSession, runs: Runs
         (narrow.run_id, "billing", 0),
         (narrow.run_id, "mailer", 10),
     }
-    assert {row.cluster for row in ledger.read("findings", newest).collect()} == {"harbour"}
+    assert {row["cluster"] for row in ledger.read("findings", newest).collect()} == {"harbour"}
     assert ledger.read("findings", newest[:1]).count() == 1
 
     document = json.loads((runs.folder / "out" / "summary.json").read_text())
@@ -216,11 +232,11 @@ def test_what_runs_leave_is_for_their_owner_alone_but_for_metrics(runs: Runs) ->
     made = [out, bucket, *out.rglob("*"), *bucket.rglob("*")]
     assert {path.suffix for path in made} >= {".parquet", ".html", ".json", ".prom"}
     open_to_others = [path for path in made if path.stat().st_mode & 0o077]
-    assert open_to_others == [out / "metrics.prom"]
+    assert {path.name for path in open_to_others} == {"metrics.prom"}
 
 
-def test_documents_and_tables_go_to_any_file_system_that_spark_reaches(
-    spark: SparkSession, runs: Runs
+def test_documents_and_tables_go_to_any_file_system_that_the_engine_reaches(
+    request: pytest.FixtureRequest, runs: Runs
 ) -> None:
     bucket = runs.folder / "bucket"
     document = (bucket / "out" / "summary.json").read_text()
@@ -228,5 +244,8 @@ def test_documents_and_tables_go_to_any_file_system_that_spark_reaches(
     assert "aerobee_audit_exit_code 1" in (bucket / "out" / "metrics.prom").read_text()
     assert "<html" in (bucket / "reports" / "today.html").read_text()
     assert list((bucket / "out").rglob("*.parquet"))
+    if runs.away != AWAY:
+        return
+    spark = request.getfixturevalue("spark")
     with pytest.raises(OSError, match="viewfs://audits"):
         replace_document(spark, "viewfs://audits/nowhere/report.html", "x")

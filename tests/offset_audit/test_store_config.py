@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.replication.state_file import ReplicaState
-from aerobee.offset_audit import tables
-from aerobee.offset_audit.sources.store.columns import ORIGIN, Columns
 from aerobee.offset_audit.sources.store.conditions import Conditions
 from aerobee.offset_audit.sources.store.config_files import QUEUES_MAX
-from aerobee.offset_audit.sources.store.config_rows import CONFIG_COLUMNS
 from aerobee.offset_audit.sources.store.folders import Names, Origin, StoreUnreadable, find_stores
 from aerobee.runtime.clock import ManualClock
 from aerobee.store.format.epoch_file import encode_epochs
@@ -36,12 +33,6 @@ def test_offsets_that_no_queue_can_have_are_a_damaged_table_and_no_rows(tmp_path
         assert {str(row["queue_id"]): row["offset"] for row in rows} == sound
         faults = [row for row in store_rows("faults", tmp_path) if "Offset" in row["file"]]
         assert [row["kind"] for row in faults] == (["BAD_CONFIG"] if one else []), one
-
-
-@pytest.mark.parametrize("table", CONFIG_COLUMNS)
-def test_tables_have_the_columns_that_checks_read(table: str) -> None:
-    assert CONFIG_COLUMNS[table] == Columns.parse(tables.COLUMNS[table])
-    assert ORIGIN == tables.ORIGIN
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from aerobee.offset_audit import tables
+from aerobee.offset_audit.frames.spark_rows import schema
 from aerobee.offset_audit.sources.store.config_rows import CONFIG_COLUMNS
 from tests.golden_stores.conftest import GoldenStore
 from tests.offset_audit.store_rows import store_rows
@@ -101,7 +102,7 @@ def test_tables_of_a_store_have_the_schema_that_checks_read(
 ) -> None:
     golden = GoldenStore("retained", tmp_path)
     frame = load(spark, golden, table)
-    assert frame.schema == tables.schema(tables.COLUMNS[table])
+    assert frame.schema == schema(tables.COLUMNS[table])
     assert frame.count() == len(store_rows(table, golden.root))
 
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from aerobee.rpc.core.first_bytes import Beside
 from aerobee.rpc.core.limits import ConnectionLimits, Limit
 from aerobee.rpc.core.method import Method, Style, completion, coroutine, synchronous
 from aerobee.rpc.core.server import Interceptor, Server
@@ -83,6 +84,7 @@ async def serving(
     connections_max: int = 1_000,
     memory_bytes_max: int = 512 << 20,
     interceptor: Interceptor | None = None,
+    beside: Beside | None = None,
 ) -> AsyncIterator[Serving]:
     """A server on its own port, stopped at the end; fails for any bug that was not checked."""
     told = Told()
@@ -95,6 +97,7 @@ async def serving(
         connections_max=connections_max,
         memory_bytes_max=memory_bytes_max,
         interceptor=interceptor,
+        beside=beside,
     )
     running = Serving(server, met=told.met, bugs=told.bugs)
     server.add(*(methods or echo_methods(running.cancelled)))

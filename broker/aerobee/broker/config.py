@@ -10,6 +10,7 @@ from aerobee.access.config import AccessConfig, require_certificates
 from aerobee.broker.config_risks import broker_risks
 from aerobee.broker.replication.config import READ_MEMORY_SHARE, ReplicationConfig
 from aerobee.rocketmq_api.config import RocketmqConfig
+from aerobee.rocketmq_remoting.config import RemotingConfig
 from aerobee.rpc.grpc_config import GrpcConfig
 from aerobee.rpc.outside_config import BrokerOutsideConfig, require_outside_that_works
 from aerobee.rpc.tls_config import NodeTlsConfig, require_tls_that_works
@@ -265,6 +266,7 @@ class BrokerConfig:
     health: HealthConfig = field(default_factory=HealthConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     rocketmq: RocketmqConfig = field(default_factory=RocketmqConfig)
+    remoting: RemotingConfig = field(default_factory=RemotingConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
     audit_log: AuditLogConfig = field(default_factory=AuditLogConfig)
     tls: NodeTlsConfig = field(default_factory=NodeTlsConfig)

@@ -23,6 +23,7 @@ from aerobee.broker.config import BrokerConfig
 from aerobee.broker.counters import Counters
 from aerobee.broker.delayed.feature import Delays
 from aerobee.broker.edge.own.pull_service import PullService
+from aerobee.broker.edge.remoting.feature import Remoting
 from aerobee.broker.edge.replicas.replication_client import connector
 from aerobee.broker.edge.rocketmq.api import RocketmqApi
 from aerobee.broker.edge.server import BrokerServer
@@ -37,6 +38,7 @@ from aerobee.broker.features import (
 )
 from aerobee.broker.groups.current_run import CurrentRun
 from aerobee.broker.groups.member_streams import MemberStreams
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.groups.run_record import LEASES_PATH
 from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinutes
 from aerobee.broker.observe.audit.log_checksums import LogChecksums
@@ -88,11 +90,13 @@ from aerobee.broker.sending.ingest import Ingest
 from aerobee.broker.sending.message_encoder import MessageEncoder
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.sending.watermarks import timed_waiters
+from aerobee.broker.timers.record_rows import HandedTimers
 from aerobee.broker.transactions.feature import Transactions
 from aerobee.broker.transactions.known import opened_halves
 from aerobee.cluster_view.channels import Channels
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.clients.table import ClientTable
+from aerobee.rpc.core.first_bytes import Beside
 from aerobee.rpc.memory_budget import MemoryBudget
 from aerobee.rpc.metrics_endpoint import MetricsEndpoint
 from aerobee.rpc.peer_limits import PeerLimits
@@ -255,6 +259,7 @@ class Wiring:
         levels = DelayLevels(config.store.delay_levels_ms)
         tags = TagsCodes(delays_ms=levels.delays_ms)
         self.halves = opened_halves(self.folder.offsets, store, config.transactions.pending_max)
+        self.timers = HandedTimers()
         self.ingest = Ingest(
             self.guard,
             self.appender,
@@ -263,6 +268,7 @@ class Wiring:
             clock,
             delays=DelayRules(levels),
             halves=self.halves,
+            timers=self.timers,
             limits=BatchLimits(body_bytes_min=1, batch_bytes_max=config.store.batch_bytes_max),
             store_host_ipv6=self.store_host.is_ipv6,
             tags=tags,
@@ -320,6 +326,7 @@ class Wiring:
     def _wire_features(self, kinds: Sequence[Kind[Wiring]]) -> None:
         """Those that others use get names."""
         self._made: dict[Any, Any] = {}
+        self.beside: Beside | None = None
         progress = self.progress = self._feature(Progress)
         self.coordinator, self.known = progress.coordinator, progress.known
         self.journal, self.journal_state = progress.journal, progress.state
@@ -342,6 +349,14 @@ class Wiring:
             self._made[kind] = kind(self, self.folder.features[kind])
         feature: F = self._made[kind]
         return feature
+
+    def on_offset_set(self, told: Callable[[GroupQueue], None]) -> None:
+        """Call this once a group's offset on a queue was set or removed on this master."""
+        self.progress.on_offset_set(told)
+
+    def serve_beside(self, beside: Beside) -> None:
+        """What gets the connections on gRPC's ports that are not gRPC."""
+        self.beside = beside
 
     def _wire_retention(self) -> None:
         folder, retention = self.folder, self.store.retention
@@ -486,5 +501,12 @@ class Wiring:
         )
 
 
-FEATURES: Final[tuple[Kind[Wiring], ...]] = (Progress, Delays, Retries, Popping, Transactions)
+FEATURES: Final[tuple[Kind[Wiring], ...]] = (
+    Progress,
+    Delays,
+    Retries,
+    Popping,
+    Transactions,
+    Remoting,
+)
 """In order of dependence: each comes after those it uses. A feature is one entry here."""

@@ -33,6 +33,7 @@ from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.metrics import NODE_TYPE, WILDCARDS, NameserverFigures
 from aerobee.nameserver.needs import nameserver_needs
 from aerobee.nameserver.registry import Registry
+from aerobee.nameserver.remoting import remoting_server
 from aerobee.nameserver.replica_sets import ReplicaSets
 from aerobee.nameserver.request_limits import access_request_limits, nameserver_request_limits
 from aerobee.nameserver.rocketmq import AskedGroups, KnownRoutes
@@ -130,7 +131,7 @@ async def serve_nameserver(
         channels = _channels(config, access, tls, chance, memory)
         rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
         services = (service, _access_service(etcd, keys, cache, access), rocketmq)
-        server = _server(config, access, services, figures, peer_limits, memory, tls, clock)
+        server = _server(config, access, services, figures, peer_limits, memory, tls, clock, cache)
         port = await _listen(config, server, tls)
         health.listens(cache.why_unknown)
         figures.listens(port)
@@ -281,6 +282,7 @@ def _server(
     memory: MemoryBudget,
     tls: NodeTls,
     clock: Clock,
+    cache: RouteCache,
 ) -> RpcServer:
     service, users, rocketmq = services
     server = RpcServer(
@@ -299,6 +301,7 @@ def _server(
             counts_connections=config.grpc.engine is Engine.OWN,
         ),
         on_disconnected=access.quotas.disconnected,
+        beside=remoting_server(config, KnownRoutes(config.cluster, cache), memory, clock),
         tls=tls.accepted,
     )
     add_service = nameserver_pb2_grpc.add_NameserverServiceServicer_to_server

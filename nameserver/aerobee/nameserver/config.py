@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from aerobee.access.config import AccessConfig, open_door, require_certificates
 from aerobee.rocketmq_api.config import RocketmqConfig
+from aerobee.rocketmq_remoting.config import RemotingConfig
 from aerobee.rpc.config_risks import common_risks, exposed_secrets
 from aerobee.rpc.grpc_config import GrpcConfig
 from aerobee.rpc.outside_config import (
@@ -263,6 +264,7 @@ class NameserverConfig:
     health: HealthConfig = field(default_factory=HealthConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     rocketmq: RocketmqConfig = field(default_factory=RocketmqConfig)
+    remoting: RemotingConfig = field(default_factory=RemotingConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
     audit_log: AuditLogConfig = field(default_factory=AuditLogConfig)
     tls: NodeTlsConfig = field(default_factory=NodeTlsConfig)

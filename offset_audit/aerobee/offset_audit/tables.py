@@ -6,33 +6,11 @@ names where its rows come from: the broker group, the replica, and for files the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
-
-_PLAIN_TYPES: Final[dict[str, type[DataType]]] = {
-    "string": StringType,
-    "int": IntegerType,
-    "long": LongType,
-    "boolean": BooleanType,
-    "double": DoubleType,
-}
+from aerobee.offset_audit.frames.frame import Engine, Frame
 
 ORIGIN = "cluster string, broker_name string, broker_id int"
 """The source of a row. A store at rest is named by its own files or by the caller."""
@@ -185,45 +163,7 @@ prove it. `affected`: messages (or keys, or bytes: the check's page says which),
 known. `command`: what an operator may run next."""
 
 
-def schema(columns: str) -> StructType:
-    """Spark's schema of one of the tables above. Parsed here and not by Spark, whose parser needs a
-    JVM: sources are also asked for their schema in worker processes."""
-    parts = (column.split(None, 1) for column in _split(columns, " "))
-    return StructType([StructField(name, _type(text)) for name, text in parts])
-
-
-def _type(text: str) -> DataType:
-    """
-    >>> _type("array<struct<topic: string, is_sql: boolean>>").simpleString()
-    'array<struct<topic:string,is_sql:boolean>>'
-    """
-    text = text.strip()
-    if text.startswith("array<"):
-        return ArrayType(_type(text.removeprefix("array<").removesuffix(">")))
-    if text.startswith("struct<"):
-        fields = _split(text.removeprefix("struct<").removesuffix(">"), ":")
-        parts = (field.split(":", 1) for field in fields)
-        return StructType([StructField(name.strip(), _type(kind)) for name, kind in parts])
-    if text.startswith("decimal("):
-        precision, scale = text.removeprefix("decimal(").removesuffix(")").split(",")
-        return DecimalType(int(precision), int(scale))
-    return _PLAIN_TYPES[text]()
-
-
-def _split(text: str, mark: str) -> list[str]:
-    """Split at the commas outside brackets; each part contains `mark`."""
-    parts, depth, start = [], 0, 0
-    for place, letter in enumerate(text):
-        depth += (letter in "<(") - (letter in ">)")
-        if letter == "," and depth == 0:
-            parts.append(text[start:place].strip())
-            start = place + 1
-    parts.append(text[start:].strip())
-    assert all(mark in part for part in parts), text
-    return parts
-
-
-Drill = Callable[[DataFrame], DataFrame]
+Drill = Callable[[Frame], Frame]
 """Reads single rows of the requested blocks, where sums do not agree; at once."""
 
 
@@ -232,55 +172,55 @@ class Tables:
     """Everything that one run reads, and what earlier runs left; a table that no reader gave is
     empty."""
 
-    brokers: DataFrame
-    topics: DataFrame
-    queues: DataFrame
-    commits: DataFrame
-    leases: DataFrame
-    members: DataFrame
-    epochs: DataFrame
-    segments: DataFrame
-    minutes: DataFrame
-    waiting: DataFrame
-    registry_brokers: DataFrame
-    registry_groups: DataFrame
-    registry_topics: DataFrame
-    journal: DataFrame
-    log_ranges: DataFrame
-    queue_ranges: DataFrame
-    index_ranges: DataFrame
-    faults: DataFrame
-    pending: DataFrame
-    failed: DataFrame
-    history: DataFrame
+    brokers: Frame
+    topics: Frame
+    queues: Frame
+    commits: Frame
+    leases: Frame
+    members: Frame
+    epochs: Frame
+    segments: Frame
+    minutes: Frame
+    waiting: Frame
+    registry_brokers: Frame
+    registry_groups: Frame
+    registry_topics: Frame
+    journal: Frame
+    log_ranges: Frame
+    queue_ranges: Frame
+    index_ranges: Frame
+    faults: Frame
+    pending: Frame
+    failed: Frame
+    history: Frame
     """States of earlier runs."""
-    earlier_findings: DataFrame
+    earlier_findings: Frame
     queue_rows: Drill | None = None
     """QUEUE_ROWS of blocks: of rows with `store`, `topic`, `queue_id`, `block`, and both sources'
     least `first_position` and greatest `last_position`. None: there are no stores."""
     key_rows: Drill | None = None
     """KEY_ROWS of blocks: of rows with `store`, `block`."""
-    store_topics: DataFrame | None = None
+    store_topics: Frame | None = None
     """Topics from the stores' own files, when those of an answering broker count in `topics`; None:
     `topics` has them."""
-    store_queues: DataFrame | None = None
+    store_queues: Frame | None = None
     """The same for queues."""
-    log_begins: Callable[[], DataFrame] | None = None
+    log_begins: Callable[[], Frame] | None = None
     """Gives `store` and `log_begin`, where each store's log begins by now; to be called after
     everything else was read, since retention may continue meanwhile. None: there are no stores."""
-    replicas: DataFrame | None = None
+    replicas: Frame | None = None
     """The result of `checks.progress.judging_replicas`, made once by the run; None: the caller
     makes it."""
-    compared: DataFrame | None = None
+    compared: Frame | None = None
     """The result of `checks.data.compare`, made once by the run for the checks that use it; None:
     each makes its own."""
-    changes: DataFrame | None = None
+    changes: Frame | None = None
     """The result of `checks.progress.find_changes`, made once by the run for `judged` and `moves`;
     None: each makes its own."""
-    judged: DataFrame | None = None
+    judged: Frame | None = None
     """The result of `checks.progress.judge`: every group's progress on every queue, for all checks
     of progress. A run makes and persists it once; without it each makes its own."""
-    moves: DataFrame | None = None
+    moves: Frame | None = None
     """The result of `checks.progress.find_moves`: offsets that were moved in other ways than by
     consuming. Likewise."""
 
@@ -312,32 +252,7 @@ COLUMNS: dict[str, str] = {
 """The columns of each member of `Tables` that is read."""
 
 
-def empty_frame(spark: SparkSession, columns: str) -> DataFrame:
-    """No rows, in a form that Spark optimises away together with everything that only joins it."""
-    session: Any = spark
-    java = session._jsparkSession
-    return DataFrame(
-        java.createDataFrame(
-            session._jvm.java.util.ArrayList(), java.parseDataType(schema(columns).json())
-        ),
-        session,
-    )
-
-
-def small_frame(spark: SparkSession, columns: str, rows: Sequence[Sequence[object]]) -> DataFrame:
-    """A few rows from Python, as part of every plan that uses them."""
-    structure = schema(columns)
-    if not rows:
-        return empty_frame(spark, columns)
-    arrow = to_arrow_schema(structure, timezone="UTC")
-    arrays = [
-        pa.array(column, field.type)
-        for column, field in zip(zip(*rows, strict=True), arrow, strict=True)
-    ]
-    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), structure)
-
-
-def empty_tables(spark: SparkSession) -> Tables:
+def empty_tables(engine: Engine) -> Tables:
     """Every table without rows: what a run starts from, and a test."""
-    empty: dict[str, Any] = {name: empty_frame(spark, columns) for name, columns in COLUMNS.items()}
+    empty: dict[str, Any] = {name: engine.frame(columns, []) for name, columns in COLUMNS.items()}
     return Tables(**empty)

@@ -50,6 +50,8 @@ class Sent(NamedTuple):
     """They are stored, but the conditions for an acknowledgement were not met in time."""
     transaction_id: str = ""
     """Of a message of a transaction."""
+    physical_offset: int = 0
+    """Of the first record, in the log; the others follow it."""
 
 
 class RouteSource(Protocol):

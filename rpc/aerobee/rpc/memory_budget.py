@@ -57,7 +57,8 @@ BROKER_MEMORY: Final = Division(
     # What a broker without messages takes, and the entries that wait for its journals.
     {"program": 96 * MIB, "journals": 24 * MIB},
     (
-        Part("server", 0.25, 512 * MIB),
+        Part("server", 0.20, 512 * MIB),
+        Part("remoting", 0.05, 64 * MIB),
         Part("requests", 0.25, COPIES * FRAME_BYTES_MAX, COPIES * 8 * MIB),
         Part("store", 0.22, 128 * MIB, 8 * MIB),
         Part("channels", 0.10, 256 * MIB),
@@ -70,7 +71,8 @@ NAMESERVER_MEMORY: Final = Division(
     "a nameserver",
     {"program": 96 * MIB},
     (
-        Part("server", 0.40, 512 * MIB),
+        Part("server", 0.37, 512 * MIB),
+        Part("remoting", 0.03, 32 * MIB),
         Part("requests", 0.35, COPIES * FRAME_BYTES_MAX, COPIES * 8 * MIB),
         Part("channels", 0.15, 256 * MIB),
         Part("tables", 0.10, 256 * MIB),
@@ -113,6 +115,11 @@ class MemoryBudget:
     def server_bytes(self) -> int:
         """For everything that waits to be sent or read, and requests that are being answered."""
         return self.bytes_of["server"]
+
+    @property
+    def remoting_bytes(self) -> int:
+        """The same for remoting."""
+        return self.bytes_of["remoting"]
 
     def least(self, part: str, *sizes: int) -> list[int]:
         """These sizes, made smaller in proportion if all together exceed the part."""

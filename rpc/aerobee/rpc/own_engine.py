@@ -59,6 +59,7 @@ class OwnEngine:
             memory_bytes_max=options.memory_bytes_max,
             on_disconnected=options.on_disconnected,
             heard=None if polling is None else polling.heard,
+            beside=options.beside,
         )
         self._tls = options.tls
 

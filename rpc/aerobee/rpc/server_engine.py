@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from aerobee.rpc.core.first_bytes import Beside
 from aerobee.rpc.core.tls import FollowedTls
 from aerobee.rpc.served_method import ServedMethod
 
@@ -47,6 +48,8 @@ class ServerOptions:
     """See `GrpcConfig`. Our own engine only."""
     on_disconnected: Callable[[str], None] | None = None
     """Called with the peer of each connection that ends. Our own engine only."""
+    beside: Beside | None = None
+    """Another protocol on the same ports, without TLS. Our own engine only."""
 
 
 class ServerEngine(Protocol):

@@ -6,6 +6,7 @@ A setting chooses the gRPC implementation; what happens around each call is the 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from grpc_health.v1 import health_pb2_grpc
 
 from aerobee.rpc.call_border import AnswerError, CallBorder, RpcObserver, SayError
 from aerobee.rpc.call_guard import CallGuard
+from aerobee.rpc.core.first_bytes import Beside
 from aerobee.rpc.core.limits import LimitObserver
 from aerobee.rpc.grpc_config import Engine
 from aerobee.rpc.grpcio_engine import GrpcioEngine
@@ -52,6 +54,7 @@ class RpcServer:
         guard: CallGuard | None = None,
         tls: AcceptedTls | None = None,
         on_disconnected: Callable[[str], None] | None = None,
+        beside: Beside | None = None,
     ) -> None:
         """`say_error` of the protocol; `answer_errors`, by path, for methods that report errors in
         their answers. `service_names`: full protobuf names, listed by reflection and health.
@@ -60,15 +63,18 @@ class RpcServer:
         for what peers make the server hold. `latencies` gets the time of each
         call with a single answer, `observer` each peer that exceeds a limit of the engine. `guard`
         decides who may call what; without it, everyone may. Without `tls` everything is plain text.
-        `on_disconnected` gets the peer of each connection that ends, with our own engine only."""
+        `on_disconnected` gets the peer of each connection that ends; `beside`: another protocol on
+        the same ports. Both with our own engine only."""
         files = reflection_files()
         self._service_names = tuple(service_names)
         self._health = ServingHealth(service_names)
+        self._beside = beside
         options = ServerOptions(
             connections_max=connections_max,
             tls=tls,
             busy_poll_us=busy_poll_us,
             on_disconnected=on_disconnected,
+            beside=beside,
         )
         if memory is not None:
             options = replace(
@@ -124,7 +130,10 @@ class RpcServer:
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls, let running ones end for `grace_s` seconds, then cancel them."""
         self._health.end()
-        await self._engine.stop(grace_s)
+        async with asyncio.TaskGroup() as stopping:
+            stopping.create_task(self._engine.stop(grace_s), name="stop-engine")
+            if self._beside is not None:
+                stopping.create_task(self._beside.stop(grace_s), name="stop-beside")
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aerobee.broker.groups.members import Member, Members, Subscription
-from aerobee.broker.groups.ownership import Claim, Owner, Ownership
+from aerobee.broker.groups.ownership import SELFS, Claim, Owner, Ownership
 from aerobee.broker.groups.queue_leases import COUNTER_BITS, GroupQueue, Lease, QueueLeases
 from aerobee.runtime.errors import LeaseExpired, LeaseHeld
 
@@ -132,6 +132,48 @@ def test_pop_gets_no_queue_while_a_member(believes: str) -> None:
         scene.ownership.expire(10.0)
         scene.pop(KEY)
         assert scene.ownership.owner(KEY) is Owner.POP
+
+
+def test_a_group_that_assigns_its_queues_itself_shares_them_with_no_other_kind() -> None:
+    scene = Scene()
+    own: set[GroupQueue] = {KEY}
+    scene.ownership.exclude_self_assigned(own.__contains__)
+    assert scene.ownership.owner(KEY) is Owner.SELF
+    assert scene.ownership.may_commit(KEY, SELFS) is None
+    assert scene.refusals()["none"] is LeaseHeld
+    with pytest.raises(LeaseHeld, match="remoting clients"):
+        scene.acquire("a")
+    with pytest.raises(LeaseHeld, match="remoting clients"):
+        scene.pop(KEY)
+    own.clear()
+    assert scene.ownership.may_commit(KEY, SELFS) is None  # of one that has just left
+    scene.acquire("a")
+    own.add(KEY)
+    assert scene.ownership.owner(KEY) is Owner.LEASE
+    with pytest.raises(LeaseHeld, match="'a' holds"):
+        scene.ownership.wanted_by_self(KEY)
+    scene.ownership.release(scene.member("a"), KEY, scene.lease("a").epoch)
+    scene.ownership.wanted_by_self(KEY)
+
+
+def test_readers_that_assign_themselves_a_queue_of_pop_ask_for_it() -> None:
+    scene = Scene()
+    asked: list[GroupQueue] = []
+    scene.ownership.exclude_popped(scene.popped.__contains__, asked.append)
+    scene.pop(KEY)
+    scene.ownership.exclude_self_assigned({KEY}.__contains__)
+    assert scene.ownership.owner(KEY) is Owner.POP
+    with pytest.raises(LeaseHeld, match="POP holds"):
+        scene.ownership.wanted_by_self(KEY)
+    assert asked == [KEY]
+
+
+def test_a_lease_of_an_earlier_run_is_not_taken_up_again_once_the_group_assigns_itself() -> None:
+    epoch = (1 << COUNTER_BITS) + 1
+    scene = Scene(run=2, grace_end_s=10.0)
+    scene.ownership.exclude_self_assigned({KEY}.__contains__)
+    scene.ownership.wanted_by_self(KEY)  # nobody is known to have it
+    assert scene.join("a", (KEY, epoch)) == []
 
 
 def test_a_run_that_ends_takes_every_lease_with_it() -> None:

@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from pyspark.sql import SparkSession
-
 from aerobee.offset_audit.outputs.summary import Summary
+from aerobee.offset_audit.run.engine import RunEngine
 from aerobee.offset_audit.run.pipeline import run_audit
 from aerobee.offset_audit.run.progress import SilentProgress
 from aerobee.offset_audit.run.request import AuditRequest
@@ -30,14 +29,14 @@ class Meanwhile(SilentProgress):
 
 
 def audit(
-    spark: SparkSession,
+    engine: RunEngine,
     request: AuditRequest,
     meanwhile: Mapping[str, Callable[[], object]] | None = None,
 ) -> Summary:
     """All of its findings are in the summary, or the test is told that they are too many; each of
     their commands is one that there is."""
     summary = run_audit(
-        spark,
+        engine,
         request,
         clock=SystemClock(),
         chance=system_random(),

@@ -11,13 +11,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from aerobee.client_core import BrokerAdmin, ClusterConnection
 from aerobee.client_core.audit import Audit
 from aerobee.cluster_view.methods import CREATE_TOPIC, DESCRIBE_CLUSTER
 from aerobee.consumer_client import ConsumerConfig, PushConsumer, ReceivedMessage, StartFrom
 from aerobee.offset_audit.outputs.summary import Summary
+from aerobee.offset_audit.run.engine import RunEngine
 from aerobee.offset_audit.run.request import AuditRequest
 from aerobee.producer_client import Message, Producer
 from aerobee.store.format.dead_letter_fields import retry_topic
@@ -197,7 +196,7 @@ async def busy_cluster(folder: Path) -> AsyncIterator[BusyCluster]:
 
 
 async def audits_under_load(
-    spark: SparkSession, cluster: BusyCluster, runs: int, hand_overs: Mapping[int, str]
+    engine: RunEngine, cluster: BusyCluster, runs: int, hand_overs: Mapping[int, str]
 ) -> list[Summary]:
     """`hand_overs`: by the number of an audit, the stage at whose beginning the master changes.
     There are two of them, so that the first master is it again at the end."""
@@ -213,7 +212,7 @@ async def audits_under_load(
         meanwhile = {hand_overs[run]: hand_over} if run in hand_overs else {}
         if meanwhile:
             await cluster.in_sync()
-        summaries.append(await asyncio.to_thread(audit, spark, cluster.request, meanwhile))
+        summaries.append(await asyncio.to_thread(audit, engine, cluster.request, meanwhile))
         await cluster.load.goes_on()
     assert masters == [1, 0], masters
     return summaries

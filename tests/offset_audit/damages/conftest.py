@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tests.offset_audit.damages.stores_at_rest import Audited
 
 
 @pytest.fixture(scope="session")
-def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Audited:
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Audited:
+    from aerobee.offset_audit.run.local_run import LocalRun
     from tests.offset_audit.damages.stores_at_rest import audited_stores
 
-    return audited_stores(spark, tmp_path_factory.mktemp("at-rest"))
+    return audited_stores(LocalRun(), tmp_path_factory.mktemp("at-rest"))

@@ -269,6 +269,14 @@ def change_offsets(change: Callable[[dict[str, dict[str, int]]], None]) -> Calla
     return do
 
 
+def take_a_queue(root: Path) -> None:
+    """By hand, in the table of topics."""
+    path = root / "config" / "topics.json"
+    document = json.loads(path.read_bytes())
+    document["topicConfigTable"]["orders"] |= {"readQueueNums": 3, "writeQueueNums": 3}
+    path.write_text(json.dumps(document))
+
+
 def rewind(table: dict[str, dict[str, int]]) -> None:
     table["orders@billing"]["1"] = 350
 
@@ -354,5 +362,10 @@ SINGLE_STORE: tuple[StoreDamage, ...] = (
         "torn-config",
         tear_topics,
         Expected("BAD_CONFIG", "ERROR", None, None, None, None, "topics"),
+    ),
+    StoreDamage(
+        "topic-with-fewer-queues",
+        take_a_queue,
+        Expected("QUEUE_BEYOND", "WARNING", "orders", 3, None, 400, "only 3 queues"),
     ),
 )

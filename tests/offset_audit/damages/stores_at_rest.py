@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import CLEAN_STORE
 from aerobee.offset_audit.outputs.summary import Summary
+from aerobee.offset_audit.run.engine import RunEngine
 from aerobee.offset_audit.run.request import AuditRequest, StorePlace
 from aerobee.store.format.consume_queue_entry import ENTRY_SIZE
 from aerobee.store.format.record_layout import BODY_AT
@@ -64,6 +63,7 @@ class Audited:
     """What the audit found, and what the damages were done to."""
 
     bases: BaseStores
+    request: AuditRequest
     manifests: Mapping[str, Mapping[str, Any]]
     """Of Apache's stores."""
     damaged: Mapping[str, Expected]
@@ -82,7 +82,7 @@ class Audited:
         return told(self.of(name))
 
 
-def audited_stores(spark: SparkSession, folder: Path) -> Audited:
+def audited_stores(engine: RunEngine, folder: Path) -> Audited:
     """One audit: of what it costs, little depends on how many stores there are."""
     ours, golden, apart = folder / "ours", folder / "golden", folder / "apart"
     (folder / "base").mkdir()
@@ -105,11 +105,11 @@ def audited_stores(spark: SparkSession, folder: Path) -> Audited:
         is_deep=True,
         limits=LIMITS,
     )
-    summary = asyncio.run(audit_with_retention(spark, request, ours / RETAINED))
-    return Audited(bases, manifests, damaged, summary)
+    summary = asyncio.run(audit_with_retention(engine, request, ours / RETAINED))
+    return Audited(bases, request, manifests, damaged, summary)
 
 
-async def audit_with_retention(spark: SparkSession, request: AuditRequest, root: Path) -> Summary:
+async def audit_with_retention(engine: RunEngine, request: AuditRequest, root: Path) -> Summary:
     """Of one of the stores a broker runs meanwhile, and removes segments once all were read and
     before those blocks are read again that differ."""
     loop = asyncio.get_running_loop()
@@ -130,7 +130,7 @@ async def audit_with_retention(spark: SparkSession, request: AuditRequest, root:
             removed = asyncio.run_coroutine_threadsafe(clean(), loop).result(60)
             assert removed == OLD_SEGMENTS
 
-        return await asyncio.to_thread(audit, spark, request, {"judge": retention})
+        return await asyncio.to_thread(audit, engine, request, {"judge": retention})
 
 
 def damage_copies(bases: BaseStores, folder: Path) -> None:

@@ -15,6 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aerobee.offset_audit.outputs.summary import Summary
+from aerobee.offset_audit.run.engine import RunEngine
+from aerobee.offset_audit.run.local_run import LocalRun
+from aerobee.offset_audit.run.spark_run import SparkRun
 from tests.offset_audit.damages.auditing import audit
 from tests.offset_audit.damages.busy_cluster import (
     GROUPS,
@@ -126,21 +129,21 @@ class Audits:
 
 
 @pytest.fixture(scope="module")
-def audits(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Audits:
-    return asyncio.run(audit_live(spark, tmp_path_factory.mktemp("live")))
+def audits(tmp_path_factory: pytest.TempPathFactory) -> Audits:
+    return asyncio.run(audit_live(LocalRun(), tmp_path_factory.mktemp("live")))
 
 
-async def audit_live(spark: SparkSession, folder: Path) -> Audits:
+async def audit_live(engine: RunEngine, folder: Path) -> Audits:
     """The master changes during each audit of the healthy cluster, and the second is compared with
     the first. The audit after the damages is compared with both, which shows who falls behind."""
     async with busy_cluster(folder) as busy:
-        healthy = await audits_under_load(spark, busy, 2, dict(enumerate(STAGES)))
+        healthy = await audits_under_load(engine, busy, 2, dict(enumerate(STAGES)))
         await busy.load.stop_producing()
         async with joined_by_others(busy) as cluster:
-            return Audits(healthy, await audit_damaged(spark, cluster))
+            return Audits(healthy, await audit_damaged(engine, cluster))
 
 
-async def audit_damaged(spark: SparkSession, cluster: LiveCluster) -> Summary:
+async def audit_damaged(engine: RunEngine, cluster: LiveCluster) -> Summary:
     await begin(cluster)
     begun_s = time.monotonic()
     cluster.busy.load.slowed.add("book")
@@ -148,7 +151,7 @@ async def audit_damaged(spark: SparkSession, cluster: LiveCluster) -> Summary:
     await damage(cluster)
     await asyncio.sleep(max(0.0, begun_s + WAITED_MS / 1_000 + 1 - time.monotonic()))
     request = replace(cluster.busy.request, limits=LIMITS, source_options={"timeoutMs": "3000"})
-    return await asyncio.to_thread(audit, spark, request)
+    return await asyncio.to_thread(audit, engine, request)
 
 
 def assert_nothing_found(summaries: Sequence[Summary]) -> None:
@@ -181,7 +184,7 @@ def test_ten_audits_of_a_busy_cluster_find_nothing_above_info(
 
     async def ten() -> list[Summary]:
         async with busy_cluster(tmp_path) as busy:
-            return await audits_under_load(spark, busy, 10, hand_overs)
+            return await audits_under_load(SparkRun(spark), busy, 10, hand_overs)
 
     assert_nothing_found(asyncio.run(ten()))
 

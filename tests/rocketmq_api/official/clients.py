@@ -67,7 +67,7 @@ class Client:
     def pushed(self, patience_s: float) -> dict[str, Any] | None:
         """What a listener was called with next; None if it was not called for so long."""
         try:
-            return self._said.get(timeout=patience_s)
+            return self._said.get(patience_s > 0, patience_s)
         except queue.Empty:
             return None
 

@@ -55,6 +55,7 @@ from aerobee.rocketmq_api.services.failures import answer_errors
 from aerobee.rocketmq_api.services.methods import SERVICE_NAME as ROCKETMQ
 from aerobee.rocketmq_api.services.service import add_messaging_service
 from aerobee.rpc.call_border import SUCCESS
+from aerobee.rpc.core.first_bytes import Beside
 from aerobee.rpc.grpc_config import Engine
 from aerobee.rpc.memory_budget import MemoryBudget
 from aerobee.rpc.own_protocol import say_error
@@ -113,6 +114,8 @@ class Parts(Protocol):
     checksums: LogChecksums
     pull_service: PullService
     rocketmq: RocketmqApi
+    beside: Beside | None
+    """Another protocol on the same ports."""
 
 
 class BrokerServer:
@@ -144,6 +147,7 @@ class BrokerServer:
                 counts_connections=config.grpc.engine is Engine.OWN,
             ),
             on_disconnected=parts.access.quotas.disconnected,
+            beside=parts.beside,
             tls=parts.tls.accepted,
         )
         self._add_services(parts)

@@ -1,4 +1,5 @@
-"""How each queue of a group is consumed: by a member under a lease, by POP, or not at all.
+"""How each queue of a group is consumed: by a member under a lease, by POP, by members that divide
+the queues among themselves, or not at all.
 
 Owns: the exclusion between them, and so who may move the group's offset there; and what lease
 holders are told. Synchronous, on the loop; time is passed in.
@@ -6,7 +7,8 @@ Invariants: every holder of a lease is a member; the end of a lease is announced
 pulls, its former holder and the next in line, in this order; to the next only after the last
 possible commit of the former, because granting and committing run on one thread. While POP has a
 queue, nobody gets or presents a lease on it; while a member may believe that it holds one, POP does
-not get the queue.
+not get the queue. While a group assigns a queue itself, neither lease nor POP gets it; as long as
+one of these has it, the group's own readers and commits are refused.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ class Owner(StrEnum):
     NOBODY = "nobody"
     LEASE = "lease"
     POP = "pop"
+    SELF = "self"
+    """Members divide the group's queues among themselves; see `self_assigned`."""
 
 
 class Claim(NamedTuple):
@@ -48,6 +52,8 @@ class Claim(NamedTuple):
 
 NOBODYS: Final = Claim(Owner.NOBODY)
 POPS: Final = Claim(Owner.POP)
+SELFS: Final = Claim(Owner.SELF)
+"""Of any member of such a group, or of one that is just leaving."""
 
 
 class LeaseHolder(Protocol):
@@ -75,6 +81,19 @@ class Ownership:
         self._holders: dict[tuple[str, str], LeaseHolder] = {}
         self._is_popped: Callable[[GroupQueue], bool] = lambda key: False
         self._on_popped_wanted: Callable[[GroupQueue], None] = lambda key: None
+        self._is_self_assigned: Callable[[GroupQueue], bool] = lambda key: False
+        self.self_assigning: Callable[[str], Sequence[str]] = lambda group: ()
+        """The client ids of a group's members that assign its queues themselves."""
+
+    def exclude_self_assigned(
+        self,
+        is_self_assigned: Callable[[GroupQueue], bool],
+        members: Callable[[str], Sequence[str]] = lambda group: (),
+    ) -> None:
+        """From here on queues have a fourth kind of owner: groups that assign them themselves.
+        `members`: the client ids of those of a group, which are in no other list."""
+        self._is_self_assigned = is_self_assigned
+        self.self_assigning = members
 
     def exclude_popped(
         self,
@@ -94,7 +113,9 @@ class Ownership:
     def owner(self, key: GroupQueue) -> Owner:
         if self._is_popped(key):
             return Owner.POP
-        return Owner.NOBODY if self.leases.holder(key) is None else Owner.LEASE
+        if self.leases.holder(key) is not None:
+            return Owner.LEASE
+        return Owner.SELF if self._is_self_assigned(key) else Owner.NOBODY
 
     def may_commit(self, key: GroupQueue, claim: Claim) -> LeaseExpired | LeaseHeld | None:
         """None, or why this claim does not allow moving the group's offset on this queue."""
@@ -102,11 +123,30 @@ class Ownership:
         if claim.owner is Owner.LEASE:
             is_current = self.leases.is_current(key, claim.lease_epoch)
             return None if is_current else lease_expired(key, claim.lease_epoch)
+        if claim.owner is Owner.SELF:
+            # Not after an unclean stop either: members with leases then come second.
+            is_free = owner is not Owner.POP and not self.leases.is_claimed(key)
+            return None if is_free else self._held(key)
         if claim.owner is owner:
             return None
         if claim.owner is Owner.POP:
             return LeaseExpired(f"POP no longer holds {_name(key)}: receive its messages again")
+        return self._held(key)
+
+    def _held(self, key: GroupQueue) -> LeaseHeld:
         return LeaseHeld(f"{self._owner_name(key)} holds {_name(key)}; only it may commit there")
+
+    def wanted_by_self(self, key: GroupQueue) -> None:
+        """A member of a group that assigns its queues itself wants to read this one.
+
+        Raises:
+            LeaseHeld: POP or a member with a lease has it, or may believe so.
+        """
+        refusal = self.may_commit(key, SELFS)
+        if refusal is not None:
+            if self._is_popped(key):
+                self._on_popped_wanted(key)
+            raise refusal
 
     # ---------------------------------------------------------------------- POP
 
@@ -114,8 +154,11 @@ class Ownership:
         """Check that POP may start consuming the queue in this turn.
 
         Raises:
-            LeaseHeld: a member holds it, waits for it, or may believe that it still holds it.
+            LeaseHeld: a member holds it, waits for it, or may believe that it still holds it; or
+                the group assigns it itself.
         """
+        if self._is_self_assigned(key):
+            raise _assigned_itself(key)
         if not self.leases.is_unclaimed(key):
             raise LeaseHeld(
                 f"members of the group consume {_name(key)} under leases; POP gets it once none of "
@@ -137,7 +180,11 @@ class Ownership:
         shown = () if member.broadcasting else presented
         confirmed, ended, granted = self.leases.resume(
             *member.name,
-            [(key, epoch) for key, epoch in shown if not self._is_popped(key)],
+            [
+                (key, epoch)
+                for key, epoch in shown
+                if not (self._is_popped(key) or self._is_self_assigned(key))
+            ],
             believes_until_s,
         )
         self._announce(ended, granted, "its member has joined again and did not show this lease")
@@ -150,7 +197,7 @@ class Ownership:
             UnknownMember: the session is over.
             InvalidArgument: broadcasting members take no leases; a queue id below 0.
             Busy: the member asks for more queues than any client can need.
-            LeaseHeld: POP consumes the queue.
+            LeaseHeld: POP consumes the queue, or the group assigns it itself.
         """
         self._members.alive_member(*member.name, member.instance, now_s)
         if member.broadcasting:
@@ -168,6 +215,8 @@ class Ownership:
                 f"POP consumes {_name(key)}: consume with POP, or stop the group's clients that "
                 "use it; the queue is free once they are gone and no message is in flight"
             )
+        if self._is_self_assigned(key):
+            raise _assigned_itself(key)
         lease = self.leases.acquire(key, member.client_id)
         if lease is not None:
             self._announce((), (lease,), "")
@@ -234,8 +283,12 @@ class Ownership:
     # ---------------------------------------------------------------------- inside
 
     def _owner_name(self, key: GroupQueue) -> str:
+        if self._is_popped(key):
+            return "POP"
         lease = self.leases.holder(key)
-        return "POP" if lease is None else repr(lease.client_id)
+        if lease is not None:
+            return repr(lease.client_id)
+        return "the group's remoting clients" if self._is_self_assigned(key) else "a former member"
 
     def _announce(self, ended: Sequence[Lease], granted: Sequence[Lease], reason: str) -> None:
         """Stop the old holders before the new ones are told."""
@@ -260,3 +313,10 @@ def lease_expired(key: GroupQueue, epoch: int) -> LeaseExpired:
 
 def _name(key: GroupQueue) -> str:
     return f"queue {key.queue_id} of topic {key.topic} for group {key.group}"
+
+
+def _assigned_itself(key: GroupQueue) -> LeaseHeld:
+    return LeaseHeld(
+        f"remoting clients consume {_name(key)} and divide its queues among themselves: stop them, "
+        "or use the same kind of client in the whole group"
+    )

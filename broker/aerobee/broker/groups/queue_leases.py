@@ -287,8 +287,12 @@ class QueueLeases:
 
     def is_unclaimed(self, key: GroupQueue) -> bool:
         """Whether nobody holds the queue, waits for it, or may believe that it holds it."""
-        in_grace = self._grace_end_s is not None
-        return not (in_grace or key in self._held or key in self._wishes or key in self._blocks)
+        return self._grace_end_s is None and not self.is_claimed(key)
+
+    def is_claimed(self, key: GroupQueue) -> bool:
+        """Whether somebody is known to hold the queue, to wait for it, or to possibly believe that
+        it holds it."""
+        return key in self._held or key in self._wishes or key in self._blocks
 
     def is_current(self, key: GroupQueue, epoch: int) -> bool:
         """Whether this is the epoch of the queue's current lease."""

@@ -142,7 +142,8 @@ class GroupExpiry:
         return self._journal.is_ready and self._coordinator.is_acting() and is_settled
 
     def _is_in_use(self, group: str, now_ms: int) -> bool:
-        if not self._coordinator.members.members(group):
+        coordinator = self._coordinator
+        if not (coordinator.members.members(group) or coordinator.ownership.self_assigning(group)):
             return False
         self._note_used(group, now_ms)
         return True

@@ -87,12 +87,11 @@ class GroupRemoval:
                 self._coordinator.expire(self._clock.monotonic_s())
                 ended = self._coordinator.close_group(group)
             await self._until_unheld(group, None, None, end_s)
-            if members := self._coordinator.members.members(group):
-                names = ", ".join(repr(member.client_id) for member in members[:3])
-                raise GroupInUse(
-                    f"group {group} has members here ({names}; {len(members)} in all): stop "
-                    "them, or delete the group with --force, which ends their sessions"
-                )
+            if members := [each.client_id for each in self._coordinator.members.members(group)]:
+                raise _in_use(group, members)
+            remoting = self._coordinator.ownership.self_assigning(group)
+            if remoting and not force:  # they have no session: forced, the group begins anew
+                raise _in_use(group, remoting)
             entry = OffsetsRemoved(group, None, None, self._clock.now_ms(), reason)
             was_known = bool(
                 ended or group in self._configs or self._journal.writer().selected(entry)
@@ -193,3 +192,11 @@ class GroupRemoval:
                 "again to be sure"
             )
         return removed
+
+
+def _in_use(group: str, client_ids: Sequence[str]) -> GroupInUse:
+    names = ", ".join(map(repr, client_ids[:3]))
+    return GroupInUse(
+        f"group {group} has members here ({names}; {len(client_ids)} in all): stop them, or delete "
+        "the group with --force, which ends their sessions"
+    )

@@ -76,6 +76,11 @@ def waits_since_ms(half: HalfMessage, rules: CheckRules) -> int:
     return half.stored_ms - half.checks * rules.interval_ms
 
 
+def _asked_of(half: HalfMessage) -> tuple[str, str]:
+    """Who can be asked: producers of the topic, or in remoting of the group."""
+    return half.topic, half.producer_group
+
+
 class Checks:
     """On the loop, while `run` runs; asks between `begin` and `end`."""
 
@@ -104,8 +109,8 @@ class Checks:
         self._is_on = False
         self._begun_s = 0.0
         self._burst_checks = self._burst_bytes = 0
-        self._without_producer: set[str] = set()
-        """Topics without a producer, in this scan."""
+        self._without_producer: set[tuple[str, str]] = set()
+        """Topics and producer groups without a producer, in this scan."""
         self.oldest_since_ms: int | None = None
         """When the oldest open transaction began, as of the last scan."""
         self.unasked = 0
@@ -154,7 +159,7 @@ class Checks:
             since_ms = waits_since_ms(half, self.rules)
             oldest_ms = since_ms if oldest_ms is None else min(oldest_ms, since_ms)
             found = verdict(half, self._clock.now_ms(), self.rules)
-            if found is Verdict.CHECK and half.topic in self._without_producer:
+            if found is Verdict.CHECK and _asked_of(half) in self._without_producer:
                 continue  # its record need not be read
             if found is not Verdict.LEAVE:
                 await self._pace(half.size)
@@ -184,7 +189,7 @@ class Checks:
         if self._ask(question):
             return True
         self.unasked += 1
-        self._without_producer.add(question.half.topic)
+        self._without_producer.add(_asked_of(question.half))
         return False
 
     def _tell(self, event: str, half: HalfMessage, reason: object) -> None:

@@ -17,12 +17,14 @@ from aerobee.cli.failures import Failure
 from aerobee.cli.options import chosen_format, json_format_option
 from aerobee.cli.output import remark, say
 from aerobee.offset_audit.run.arguments import ARGUMENTS, Argument
+from aerobee.offset_audit.run.choosing import LOCAL, SPARK, chosen_engine, rows_max
 from aerobee.offset_audit.run.exit_codes import USAGE, exit_code_of, is_understood
 from aerobee.offset_audit.run.request import AuditRequest, request_of
 from aerobee.runtime.clock import SystemClock, system_random
 
 if TYPE_CHECKING:
     from aerobee.offset_audit.outputs.summary import Summary
+    from aerobee.offset_audit.run.engine import RunEngine
     from aerobee.offset_audit.run.progress import Progress
 
 
@@ -68,10 +70,11 @@ def _option(one: Argument) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 @_options
 @json_format_option
 def audit(**values: Any) -> None:
-    """Audit a live cluster, or stores at rest (Aerobee's or Apache RocketMQ's), on Spark.
+    """Audit a live cluster, or stores at rest (Aerobee's or Apache RocketMQ's).
 
     Asks each broker once for its queues, committed offsets, members, leases and epochs; with --deep
-    also reads every byte of the stores. Changes nothing.
+    also reads every byte of the stores. Changes nothing. A small audit runs in this process, a
+    large one on Spark.
 
     \b
     Examples:
@@ -81,7 +84,7 @@ def audit(**values: Any) -> None:
       aerobee audit --watch
 
     \b
-    Requires pip install '.[audit]' in a checkout and Java 17.
+    Requires pip install '.[audit]' in a checkout; Spark also requires Java 17.
 
     \b
     Exit codes by the worst finding:
@@ -112,8 +115,9 @@ def _audit(values: dict[str, Any]) -> int:
     from aerobee.offset_audit.run.java import require_java, require_packages, silence_pyspark
 
     require_packages()
-    require_java()
     silence_pyspark()
+    if chosen_engine(request) == SPARK:
+        require_java()
     if request.stores:
         from aerobee.offset_audit.sources.store.folders import find_stores
 
@@ -124,13 +128,37 @@ def _audit(values: dict[str, Any]) -> int:
 
 def _once(request: AuditRequest) -> int:
     from aerobee.offset_audit.outputs.console import printed
+    from aerobee.offset_audit.run.engine import TooManyRows
+    from aerobee.offset_audit.run.local_run import LocalRun
     from aerobee.offset_audit.run.pipeline import run_audit
-    from aerobee.offset_audit.run.session import audit_session, keep_classes, task_counts
 
     clock, chance = SystemClock(), system_random()
-    is_brief = not (request.is_deep and request.stores)
     with contextlib.ExitStack() as stack:
         progress, ask = stack.enter_context(_progress())
+
+        def run(engine: RunEngine) -> int:
+            found = run_audit(engine, request, clock=clock, chance=chance, progress=progress)
+            say(printed(found, request.format), keep="\n", nl=False)
+            return found.exit_code
+
+        if chosen_engine(request) == LOCAL:
+            try:
+                return run(LocalRun(rows_max(request)))
+            except TooManyRows as error:
+                progress.note(str(error))
+        return _on_spark(request, run, progress, ask)
+
+
+def _on_spark(
+    request: AuditRequest, run: Callable[[RunEngine], int], progress: Progress, ask: Ask
+) -> int:
+    from aerobee.offset_audit.run.java import require_java
+    from aerobee.offset_audit.run.session import audit_session, keep_classes, task_counts
+    from aerobee.offset_audit.run.spark_run import SparkRun
+
+    require_java()
+    is_brief = not (request.is_deep and request.stores)
+    with contextlib.ExitStack() as stack:
         with progress.stage("start Spark"):
             session = stack.enter_context(
                 audit_session(
@@ -141,21 +169,38 @@ def _once(request: AuditRequest) -> int:
                 )
             )
         ask(lambda: task_counts(session))
-        summary = run_audit(session, request, clock=clock, chance=chance, progress=progress)
-        say(printed(summary, request.format), keep="\n", nl=False)
+        code = run(SparkRun(session))
         if is_brief:
             with contextlib.suppress(KeyboardInterrupt):
                 keep_classes(session)
-    return summary.exit_code
+    return code
 
 
 def _watch(request: AuditRequest) -> int:
+    from aerobee.offset_audit.run.engine import TooManyRows
+    from aerobee.offset_audit.run.local_run import LocalRun
+    from aerobee.offset_audit.run.session import audit_session
+    from aerobee.offset_audit.run.spark_run import SparkRun
+
+    if chosen_engine(request) == LOCAL:
+        try:
+            return _watch_with(LocalRun(rows_max(request)), request)
+        except TooManyRows as error:
+            remark(f"aerobee: {error}")
+    with contextlib.ExitStack() as stack:
+        with _progress() as (progress, _), progress.stage("start Spark"):
+            session = stack.enter_context(
+                audit_session(request.master, settings=dict(request.spark_settings))
+            )
+        return _watch_with(SparkRun(session), request)
+
+
+def _watch_with(engine: RunEngine, request: AuditRequest) -> int:
     from rich.console import Console
 
     from aerobee.cli.audit_display import WatchScreen
     from aerobee.offset_audit.outputs.console import printed
     from aerobee.offset_audit.run.progress import SilentProgress
-    from aerobee.offset_audit.run.session import audit_session
     from aerobee.offset_audit.run.watch import watch
 
     def echo(summary: Summary | None, trouble: str) -> None:
@@ -166,10 +211,6 @@ def _watch(request: AuditRequest) -> int:
 
     clock, chance = SystemClock(), system_random()
     with contextlib.ExitStack() as stack:
-        with _progress() as (progress, _), progress.stage("start Spark"):
-            session = stack.enter_context(
-                audit_session(request.master, settings=dict(request.spark_settings))
-            )
         seen = echo
         told: Progress = SilentProgress()
         if sys.stdout.isatty() and request.format == "text":
@@ -177,7 +218,7 @@ def _watch(request: AuditRequest) -> int:
             seen, told = stack.enter_context(screen.shown()).seen, screen
         else:
             remark(f"the first run is under way; a run begins every {request.watch_s} s")
-        last = watch(session, request, seen, clock=clock, chance=chance, progress=told)
+        last = watch(engine, request, seen, clock=clock, chance=chance, progress=told)
     return last.exit_code if last is not None else 0
 
 

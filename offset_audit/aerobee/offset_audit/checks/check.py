@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame
-
+from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.limits import Limits
 from aerobee.offset_audit.rules.severity import Severity
 from aerobee.offset_audit.tables import Tables
@@ -22,7 +21,7 @@ class Check:
     name: str
     title: str
     """One sentence, for the report and the docs."""
-    run: Callable[[Tables, Limits], DataFrame]
+    run: Callable[[Tables, Limits], Frame]
     is_deep: bool = False
     """Whether it needs the bytes of stores."""
     is_live: bool = False

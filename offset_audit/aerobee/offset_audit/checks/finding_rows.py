@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import re
+from typing import Final
 
 from aerobee.offset_audit.checks.check import Severity
-from aerobee.offset_audit.rules.texts import TIME_MS_MAX, shell_word, sql_text
-from aerobee.offset_audit.tables import FINDINGS, schema
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.columns_of_tables import columns_of
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
+from aerobee.offset_audit.rules.texts import phrase, shell_word, sql_text
+from aerobee.offset_audit.tables import FINDINGS
+
+_COUNTED: Final = re.compile(r"\{([^{}|]+)\|([^{}|]+)\|([^{}|]+)\}")
 
 
 def finding_rows(
-    found: DataFrame,
+    found: Frame,
     check: str,
     *,
     severity: Column | Severity,
     evidence: Column,
     affected: Column | None = None,
     command: Column | str = "",
-) -> DataFrame:
+) -> Frame:
     """One row of FINDINGS for each row of `found`.
 
     The columns of `found` that FINDINGS has too (broker, topic, queue, group, ...) are copied;
@@ -33,10 +39,10 @@ def finding_rows(
     }
     return found.select(
         *(
-            given.get(field.name, F.col(field.name) if field.name in found.columns else F.lit(None))
-            .cast(field.dataType)
-            .alias(field.name)
-            for field in schema(FINDINGS).fields
+            given.get(name, F.col(name) if name in found.columns else F.lit(None))
+            .cast(kind)
+            .alias(name)
+            for name, kind in columns_of(FINDINGS)
         )
     )
 
@@ -49,14 +55,19 @@ def command_line(text: str, word: str, *, otherwise: str = "") -> Column:
     )
 
 
-def sentence(*parts: Column | str) -> Column:
-    """Text with values in it; an unknown value reads `?`."""
-    return F.concat(
-        *(
-            F.lit(part) if isinstance(part, str) else F.coalesce(part.cast("string"), F.lit("?"))
-            for part in parts
-        )
-    )
+def sentence(template: str, **parts: Column | str) -> Column:
+    """Text with values in it, as by `texts.phrase`; an unknown value reads `?`.
+    `{n|record|records}` counts: `1 record`, `12345 records`."""
+    told = {
+        name: f"coalesce(cast({F.lit(part).sql} as string), '?')" for name, part in parts.items()
+    }
+
+    def counted(match: re.Match[str]) -> str:
+        name = f"counted_{len(told)}"
+        told[name] = count_text(F.expr(match[1]), match[2], match[3]).sql
+        return f"{{{name}}}"
+
+    return F.expr(phrase(_COUNTED.sub(counted, template), **told))
 
 
 def count_text(value: Column, one: str, many: str) -> Column:
@@ -64,19 +75,4 @@ def count_text(value: Column, one: str, many: str) -> Column:
     number = value.cast("string")
     return F.when(value == 1, F.concat(number, F.lit(f" {one}"))).otherwise(
         F.concat(F.coalesce(number, F.lit("?")), F.lit(f" {many}"))
-    )
-
-
-def replica_name(broker_name: str = "broker_name", broker_id: str = "broker_id") -> Column:
-    """`broker-a:1`: how evidence names one replica of a group."""
-    return sentence(F.col(broker_name), ":", F.col(broker_id))
-
-
-def utc_time(milliseconds: Column) -> Column:
-    """Unix milliseconds as text, to the millisecond, with a `Z`; a value outside any calendar (from
-    damaged bytes) as the plain number."""
-    is_date = milliseconds.between(0, TIME_MS_MAX)
-    moment = F.timestamp_millis(F.when(is_date, milliseconds))
-    return F.when(is_date, F.date_format(moment, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")).otherwise(
-        F.concat(milliseconds.cast("string"), F.lit(" ms"))
     )

@@ -10,8 +10,8 @@ from typing import Any, Final
 from aerobee.client_core import ClusterConnection
 from aerobee.client_core.audit import Audit
 from aerobee.cluster_view.methods import DESCRIBE_CLUSTER, LIST_TOPICS
-from aerobee.offset_audit.doctor.judging import Row
-from aerobee.offset_audit.rules.unreachable import BUSY
+from aerobee.offset_audit.doctor.examining import Row
+from aerobee.offset_audit.rules.names import BUSY
 from aerobee.runtime import errors
 from aerobee.runtime.clock import SystemClock
 from aerobee.v1 import audit_pb2, common_pb2, nameserver_pb2

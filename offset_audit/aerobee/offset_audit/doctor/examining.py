@@ -1,65 +1,53 @@
-"""All rules that one reading can answer, and which of the audit's checks it leaves out."""
+"""The audit's checks that one reading can answer, over rows in this process."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from aerobee.offset_audit.doctor.brokers import unreachable
-from aerobee.offset_audit.doctor.judging import Tables, judged_rows
-from aerobee.offset_audit.doctor.replicas import (
-    gaps,
-    refusing,
-    shared_zones,
-    unclean_elections,
-    wrong_clocks,
-)
-from aerobee.offset_audit.doctor.routes import contradictions
-from aerobee.offset_audit.rules import (
-    clock,
-    not_writable,
-    one_zone,
-    replica_gap,
-    route,
-    unclean_election,
-)
-from aerobee.offset_audit.rules.asking import findings_of
-from aerobee.offset_audit.rules.lag import LAG, SAMPLING
-from aerobee.offset_audit.rules.limits import Limits
-from aerobee.offset_audit.rules.orphan import ORPHAN
-from aerobee.offset_audit.rules.out_of_range import OUT_OF_RANGE_HIGH, OUT_OF_RANGE_LOW
-from aerobee.offset_audit.rules.standstill import STOPPED, STUCK, UNCOMMITTED_QUEUE
-from aerobee.offset_audit.rules.unreachable import NAME as UNREACHABLE
+from aerobee.offset_audit.checks.check import Limits
+from aerobee.offset_audit.checks.progress import find_changes, judge
+from aerobee.offset_audit.checks.progress.replicas import find_replicas
+from aerobee.offset_audit.checks.registry import all_checks
+from aerobee.offset_audit.frames.columns_of_tables import names_of
+from aerobee.offset_audit.frames.frame import union
+from aerobee.offset_audit.frames.local_frame import LocalEngine, LocalFrame
+from aerobee.offset_audit.tables import COLUMNS, Tables, empty_tables
 
-RULES: Final = (
-    LAG,
-    STUCK,
-    STOPPED,
-    OUT_OF_RANGE_LOW,
-    OUT_OF_RANGE_HIGH,
-    ORPHAN,
-    UNCOMMITTED_QUEUE,
-    SAMPLING,
+Row = dict[str, Any]
+
+CHECKED: Final = (
+    "UNREACHABLE",
+    "NOT_WRITABLE",
+    "CLOCK",
+    "ONE_ZONE",
+    "REPLICA_GAP",
+    "ROUTE",
+    "UNCLEAN_ELECTION",
+    "LAG",
+    "STUCK",
+    "STOPPED",
+    "OUT_OF_RANGE_LOW",
+    "OUT_OF_RANGE_HIGH",
+    "ORPHAN",
+    "UNCOMMITTED_QUEUE",
+    "SAMPLING",
+    "QUEUE_BEYOND",
 )
-OF_BROKERS: Final = {
-    not_writable.NAME: refusing,
-    clock.NAME: wrong_clocks,
-    one_zone.NAME: shared_zones,
-    replica_gap.NAME: gaps,
-    route.NAME: contradictions,
-    unclean_election.NAME: unclean_elections,
-}
-CHECKED: Final = (UNREACHABLE, *OF_BROKERS, *(rule.name for rule in RULES))
+"""Checks that need no journal, no earlier run and no file."""
 _SEVERITIES: Final = ("CRITICAL", "ERROR", "WARNING", "INFO")
 
 
-def examined(tables: Tables, limits: Limits) -> list[dict[str, Any]]:
-    """The findings, the worst first, then the one that affects most."""
-    rows = judged_rows(tables, limits)
-    found = unreachable(tables)
-    for check in OF_BROKERS.values():
-        found += check(tables, limits)
-    for rule in RULES:
-        found += findings_of(rule, rows, limits)
+def examined(rows: Mapping[str, Sequence[Mapping[str, Any]]], limits: Limits) -> list[Row]:
+    """The findings, the worst first, then the one that affects most. `rows` by table; a column that
+    they lack is not known."""
+    tables = _tables(rows)
+    tables = replace(tables, replicas=find_replicas(tables, limits))
+    tables = replace(tables, changes=find_changes(tables, limits))
+    tables = replace(tables, judged=judge(tables, limits))
+    checks = [one for one in all_checks() if one.name in CHECKED]
+    found = union([check.run(tables, limits) for check in checks]).collect()
     return sorted(
         found,
         key=lambda each: (
@@ -69,3 +57,11 @@ def examined(tables: Tables, limits: Limits) -> list[dict[str, Any]]:
             each["evidence"],
         ),
     )
+
+
+def _tables(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Tables:
+    frames: dict[str, Any] = {}
+    for table, each in rows.items():
+        names = names_of(COLUMNS[table])
+        frames[table] = LocalFrame(names, [{name: row.get(name) for name in names} for row in each])
+    return replace(empty_tables(LocalEngine()), **frames)

@@ -11,6 +11,7 @@ from aerobee.offset_audit.outputs.report.formats import age
 from aerobee.offset_audit.outputs.summary import STATE_ORDER, Summary
 from aerobee.offset_audit.outputs.verdict import effect_of
 
+_PLACES = {"local": "in this process", "spark": "on Spark"}
 SHOWN_FINDINGS = 40
 SHOWN_FAILED = 10
 
@@ -51,7 +52,7 @@ def headline(summary: Summary) -> str:
     clusters = ", ".join(name for name in summary.clusters if name) or "stores at rest"
     return (
         f"{clusters}: {summary.depth} of {moment(summary.run_at_ms)}, "
-        f"took {age(summary.took_ms, space=' ')}"
+        f"took {age(summary.took_ms, space=' ')} {_PLACES[summary.engine]}"
     )
 
 
@@ -89,6 +90,7 @@ def failed_line(group: Mapping[str, Any]) -> str:
 
 
 def _lines(summary: Summary) -> Iterator[str]:
+    yield summary.verdict
     yield headline(summary)
     yield counts_line(summary)
     for broker in summary.brokers:
@@ -99,9 +101,10 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield f"  group {group['group']}: {failed_line(group)}"
     for note in summary.notes:
         yield f"  note: {note}"
+    if summary.after is not None:
+        yield from summary.after.lines()
     if summary.not_asked:
         yield f"  not asked: {', '.join(summary.not_asked)}"
-    yield summary.verdict
     for finding in summary.findings[:SHOWN_FINDINGS]:
         yield ""
         yield from _finding(finding, summary)

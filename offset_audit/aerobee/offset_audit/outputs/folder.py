@@ -6,7 +6,6 @@ file atomically.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from aerobee.runtime.private_files import make_private_folder, private_opener
-
-MODE_FOR_ALL = 0o644
-
-
-def replace_file(path: Path, text: str, *, for_all: bool = False) -> None:
-    """Written beside, synced, moved into place; missing folders are created. Folder and file are
-    private to their owner, except a file that is `for_all`.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    make_private_folder(path.parent)
-    # The textfile collector reads every *.prom: an unfinished one must have another name.
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        with open(unfinished, "w", encoding="utf-8", opener=private_opener) as file:
-            if for_all:
-                os.fchmod(file.fileno(), MODE_FOR_ALL)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+from aerobee.offset_audit.outputs.local_files import replace_file
 
 
 def replace_document(session: SparkSession, path: str, text: str, *, for_all: bool = False) -> None:

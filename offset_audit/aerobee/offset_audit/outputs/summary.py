@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Severity
-from aerobee.offset_audit.outputs.together import collect_together, rank
-from aerobee.offset_audit.outputs.verdict import effect_of, found, not_read
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.outputs.after import After
+from aerobee.offset_audit.outputs.together import rank
+from aerobee.offset_audit.outputs.verdict import effect_of, found, lost, not_read
 
 SCHEMA_VERSION = 1
 
@@ -44,6 +44,8 @@ class Summary:
     took_ms: int
     """Until the findings were known: the documents contain this number."""
     depth: str
+    engine: str
+    """Where the rules ran: local (in the command's own process) or spark."""
     clusters: tuple[str, ...]
     version: str
     counts: Mapping[str, int]
@@ -74,6 +76,8 @@ class Summary:
     """Groups with failed messages."""
     notes: tuple[str, ...] = ()
     """What the run was asked for but could not see, a sentence each."""
+    after: After | None = None
+    """What became of the findings of the run that `--after` names."""
     not_asked: tuple[str, ...] = ()
     """Checks that a run of this depth, with these sources, does not make."""
 
@@ -92,8 +96,11 @@ class Summary:
 
     @property
     def verdict(self) -> str:
-        """What was found and what was not read, in two sentences."""
-        return f"{found(self.counts)}. {not_read(self.depth, self.not_asked)}"
+        """What is lost, what was found and what was not read, a sentence each."""
+        losses = {
+            one["check"]: one["affected"] for one in self.checks if one["severity"] == "CRITICAL"
+        }
+        return f"{lost(losses)}{found(self.counts)}. {not_read(self.depth, self.not_asked)}"
 
     def document(self) -> dict[str, Any]:
         """The content of `summary.json`."""
@@ -116,11 +123,11 @@ class Summary:
 
 
 def collect_parts(
-    findings: DataFrame,
-    states: DataFrame,
-    brokers: DataFrame,
-    waiting: DataFrame,
-    failed: DataFrame,
+    findings: Frame,
+    states: Frame,
+    brokers: Frame,
+    waiting: Frame,
+    failed: Frame,
 ) -> dict[str, list[dict[str, Any]]]:
     """What a summary needs from a run's tables, in one job; each part is bounded first.
 
@@ -167,7 +174,7 @@ def collect_parts(
         "failed_total": failed.agg(F.count("*").alias("groups")),
         "waiting_total": waiting.agg(F.count("*").alias("pairs")),
     }
-    return collect_together(parts, keeps_nulls=True)
+    return findings.engine.collect(parts, keeps_nulls=True)
 
 
 _WORST_FIRST = tuple(str(one) for one in reversed(Severity))

@@ -1,4 +1,4 @@
-"""A run in two sentences: what was found, and what was not even checked.
+"""A run in a few words: what is lost, what was found, and what was not even checked.
 
 The same words on a terminal, in the report and in `summary.json`. A run never says that nothing is
 lost: a snapshot has read no stored byte.
@@ -23,6 +23,34 @@ _TOGETHER: Final = ("HALF_OVERDUE", "DELAY_OVERDUE", "TIMER_OVERDUE")
 SHOWS: Final = "shows"
 CURES: Final = "cures"
 _CURES: Final = ("aerobee offset delete ", "aerobee offset reset ", "aerobee group delete ")
+
+
+LOSSES: Final = (
+    "GAP",
+    "CORRUPT",
+    "OUT_OF_RANGE_LOW",
+    "RETRY_LOST",
+    "TIER_IMBALANCE",
+    "SKIPPED",
+)
+"""Checks whose critical findings are messages that no group, or not every group, will get."""
+
+
+def lost(affected: Mapping[str, int | None]) -> str:
+    """What critical findings of LOSSES count, as the first sentence of a verdict; empty if
+    there are none.
+
+    >>> lost({"GAP": 3, "SKIPPED": None})
+    'Lost or skipped: 3 messages (GAP), an unknown number (SKIPPED). '
+    """
+    parts = [f"{_messages(affected[check])} ({check})" for check in LOSSES if check in affected]
+    return f"Lost or skipped: {', '.join(parts)}. " if parts else ""
+
+
+def _messages(count: int | None) -> str:
+    if count is None:
+        return "an unknown number"
+    return f"{count:,} {'message' if count == 1 else 'messages'}"
 
 
 def found(counts: Mapping[str, int]) -> str:

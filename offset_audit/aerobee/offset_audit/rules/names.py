@@ -30,3 +30,6 @@ IS_LIGHT_TOPIC: Final = f"startswith(topic, '{LIGHT_QUEUE_PREFIX}')"
 """Apache's light queues, which no table of topics lists."""
 RETRY_TOPIC: Final = f"concat('{RETRY_PREFIX}', group)"
 """Where a group's messages wait for redelivery."""
+
+BUSY: Final = "busy: "
+"""The prefix of `error` for a broker that answered, but had no capacity for the reading in time."""

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from aerobee.offset_audit.run.request import (
     DEFAULT_WATCH_S,
+    ENGINES,
     FORMATS,
     AuditRequest,
     request_of,
@@ -65,6 +66,11 @@ ARGUMENTS = (
         "DIR",
     ),
     Argument("report", "Write the HTML report to this file.", "FILE"),
+    Argument(
+        "after",
+        "Say which findings of an earlier run are cured; FILE is its summary.json.",
+        "FILE",
+    ),
     Argument("format", f"The format of standard output ({FORMATS[0]}).", "FORMAT", choices=FORMATS),
     Argument(
         "limit",
@@ -75,6 +81,13 @@ ARGUMENTS = (
     Argument("watch", "Repeat the audit on one screen until Ctrl-C."),
     Argument(
         "interval", f"Seconds between runs with --watch ({DEFAULT_WATCH_S}).", "N", is_number=True
+    ),
+    Argument(
+        "engine",
+        "Where the rules run: in this process (local) or on Spark. Without it, small audits run in "
+        "this process.",
+        "ENGINE",
+        choices=ENGINES,
     ),
     Argument("master", "Spark's master (local[2]).", "URL"),
     Argument("spark", "A Spark setting; repeatable.", "KEY=VALUE", is_repeatable=True),

@@ -12,8 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-LOCAL_ROWS = 50_000
-"""How many rows may be part of a run's plans; larger tables stay where they were read."""
+from aerobee.offset_audit.run.engine import LOCAL_ROWS
 
 
 def cut(frame: DataFrame) -> DataFrame:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.runtime.errors import InvalidArgument
 
 Identity = tuple[str | None, str | None, int | None]
@@ -24,7 +24,7 @@ OF_PROGRESS = ("topics", "queues", "commits")
 """Tables in which one report per replica counts, in addition to the journal."""
 
 
-def heard_stores(brokers: DataFrame, stores: DataFrame) -> list[Identity]:
+def heard_stores(brokers: Frame, stores: Frame) -> list[Identity]:
     """The replicas of `stores` that are among the `brokers` that answered.
 
     Raises:
@@ -41,7 +41,7 @@ def heard_stores(brokers: DataFrame, stores: DataFrame) -> list[Identity]:
     return [one for one in of_stores if one in spoke]
 
 
-def unheard(rows: DataFrame, heard: Iterable[Identity]) -> DataFrame:
+def unheard(rows: Frame, heard: Iterable[Identity]) -> Frame:
     """`rows` without those of these replicas."""
     for identity in heard:
         same = (
@@ -52,6 +52,6 @@ def unheard(rows: DataFrame, heard: Iterable[Identity]) -> DataFrame:
     return rows
 
 
-def _identities(brokers: DataFrame) -> list[Identity]:
+def _identities(brokers: Frame) -> list[Identity]:
     rows = brokers.select(*_ORIGIN).collect()
     return [(row["cluster"], row["broker_name"], row["broker_id"]) for row in rows]

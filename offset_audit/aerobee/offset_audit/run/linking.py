@@ -6,11 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.columns_of_tables import columns_of
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.outputs.ledger import RunEntry
-from aerobee.offset_audit.tables import FINDINGS, schema
+from aerobee.offset_audit.tables import FINDINGS
 
 PLACE = ("cluster", "broker_name", "broker_id", "topic", "queue_id", "group")
 """The subject of a finding; together with the check it identifies the same finding in another run.
@@ -62,20 +63,20 @@ def _sources(scope: str) -> tuple[bool, object]:
 
 
 def linked_findings(
-    findings: DataFrame,
+    findings: Frame,
     run: RunEntry,
     earlier: Earlier,
     *,
-    earlier_findings: DataFrame,
-    earlier_states: DataFrame,
+    earlier_findings: Frame,
+    earlier_states: Frame,
     deep_checks: Sequence[str],
-) -> DataFrame:
+) -> Frame:
     """All columns of FINDINGS; `earlier_...`: rows of at least the runs of `earlier`."""
     ours = findings.withColumn("cluster", F.coalesce("cluster", F.lit("")))
     before = _occurrences(earlier_findings, earlier, deep_checks)
     states = _states(earlier_states, earlier)
-    matched = ours.join(before, _same(ours, before, ("check", *PLACE), "b_"), "left").join(
-        states, _same(ours, states, _QUEUE, "s_"), "left"
+    matched = ours.join_where(before, _same(("check", *PLACE), "b_"), "left").join_where(
+        states, _same(_QUEUE, "s_"), "left"
     )
     filled = {
         "run_id": F.lit(run.run_id),
@@ -85,15 +86,13 @@ def linked_findings(
     }
     return matched.select(
         *(
-            (filled[field.name] if field.name in filled else ours[field.name])
-            .cast(field.dataType)
-            .alias(field.name)
-            for field in schema(FINDINGS)
+            filled.get(name, F.col(name)).cast(kind).alias(name)
+            for name, kind in columns_of(FINDINGS)
         )
     )
 
 
-def _occurrences(findings: DataFrame, earlier: Earlier, deep_checks: Sequence[str]) -> DataFrame:
+def _occurrences(findings: Frame, earlier: Earlier, deep_checks: Sequence[str]) -> Frame:
     """Each finding of the run it is compared with, once."""
     is_deep = F.col("check").isin(list(deep_checks))
     compared = F.when(is_deep, _is_of(earlier.deep_run)).otherwise(_is_of(earlier.any_run))
@@ -105,7 +104,7 @@ def _occurrences(findings: DataFrame, earlier: Earlier, deep_checks: Sequence[st
     )
 
 
-def _states(states: DataFrame, earlier: Earlier) -> DataFrame:
+def _states(states: Frame, earlier: Earlier) -> Frame:
     return (
         states.where(_is_of(earlier.any_run))
         .groupBy(*(F.col(name).alias(f"s_{name}") for name in _QUEUE))
@@ -117,9 +116,6 @@ def _is_of(run: RunEntry | None) -> Column:
     return F.lit(False) if run is None else F.col("run_id") == run.run_id
 
 
-def _same(ours: DataFrame, other: DataFrame, names: Sequence[str], prefix: str) -> Column:
+def _same(names: Sequence[str], prefix: str) -> list[Column]:
     """Equal in all names, where null equals null."""
-    condition = F.lit(True)
-    for name in names:
-        condition = condition & ours[name].eqNullSafe(other[f"{prefix}{name}"])
-    return condition
+    return [F.col(name).eqNullSafe(F.col(f"{prefix}{name}")) for name in names]

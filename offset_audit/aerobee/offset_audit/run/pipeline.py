@@ -13,12 +13,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import reduce
 from typing import Any
-
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compare
@@ -30,19 +25,21 @@ from aerobee.offset_audit.checks.progress.moves import find_moves
 from aerobee.offset_audit.checks.progress.replicas import find_replicas
 from aerobee.offset_audit.checks.registry import all_checks, checks_for
 from aerobee.offset_audit.checks.replicas.leaders import REPLICA
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame, union
+from aerobee.offset_audit.outputs.after import After, after
 from aerobee.offset_audit.outputs.ledger import SCHEMA_VERSION, Ledger, RunEntry
 from aerobee.offset_audit.outputs.summary import Summary, collect_parts
 from aerobee.offset_audit.run import reading as readings
+from aerobee.offset_audit.run.engine import RunEngine
 from aerobee.offset_audit.run.linking import comparable, linked_findings, of_same_sources
 from aerobee.offset_audit.run.progress import Progress, TimedProgress
 from aerobee.offset_audit.run.publishing import Judged, publish
 from aerobee.offset_audit.run.request import HISTORY_RUNS, AuditRequest
-from aerobee.offset_audit.run.session import settings_for, settings_for_sums
-from aerobee.offset_audit.run.spark_errors import error_of
-from aerobee.offset_audit.tables import FINDINGS, Tables, empty_frame, schema
+from aerobee.offset_audit.tables import FINDINGS, Tables
 from aerobee.runtime.clock import Clock
 
-Reader = Callable[[SparkSession, AuditRequest, readings.Reading, Progress], dict[str, int]]
+Reader = Callable[[AuditRequest, readings.Reading, Progress], dict[str, int]]
 """Fills the reading's tables; returns the rows read, by table."""
 
 
@@ -55,7 +52,7 @@ class Moment:
 
 
 def run_audit(
-    session: SparkSession,
+    engine: RunEngine,
     request: AuditRequest,
     *,
     clock: Clock,
@@ -75,21 +72,24 @@ def run_audit(
     timed = TimedProgress(progress, clock)
     run_at_ms = clock.now_ms()
     moment = Moment(_run_id(run_at_ms, chance), run_at_ms)
-    reading = readings.begin(session)
+    reading = readings.begin(engine)
     try:
-        rows = read(session, request, reading, timed)
+        rows = read(request, reading, timed)
         if reading.filled <= reading.settled:
-            reading.forget()
-        with settings_for(session, sum(rows.values())):
-            return _judge(session, request, moment, reading, rows, clock=clock, progress=timed)
-    except PySparkException as error:
-        raise error_of(error, "the audit") from error
+            engine.forget()
+        with engine.settings(sum(rows.values())):
+            return _judge(engine, request, moment, reading, rows, clock=clock, progress=timed)
+    except Exception as error:
+        told = engine.error_of(error, "the audit")
+        if told is error:
+            raise
+        raise told from error
     finally:
-        reading.forget()
+        engine.forget()
 
 
 def _judge(
-    session: SparkSession,
+    engine: RunEngine,
     request: AuditRequest,
     moment: Moment,
     reading: readings.Reading,
@@ -99,7 +99,8 @@ def _judge(
     progress: TimedProgress,
 ) -> Summary:
     clusters = _clusters(reading.tables)
-    ledger = Ledger(session, request.parquet) if request.parquet is not None else None
+    folder = request.parquet
+    ledger = Ledger(engine.ledger_files(folder)) if folder is not None else None
     judged_at_ms = moment.run_at_ms if request.is_live else _newest_ms(reading.tables, moment)
     limits = Limits(now_ms=judged_at_ms, **dict(request.limits))
     entry = RunEntry(
@@ -115,10 +116,10 @@ def _judge(
         runs = _earlier_runs(reading, ledger, entry)
         checks = checks_for(is_deep=request.is_deep, has_stores=bool(request.stores))
         _make_shared(reading, limits, has_compared=request.is_deep and bool(request.stores))
-        states = reading.keep_cut(progress_states(reading.tables, limits))
-        findings = reading.keep_cut(
+        states = engine.keep_cut(progress_states(reading.tables, limits))
+        findings = engine.keep_cut(
             linked_findings(
-                _found(session, _to_ask(checks, reading), reading.tables, limits),
+                _found(engine, _to_ask(checks, reading), reading.tables, limits),
                 entry,
                 comparable(runs, entry.scope),
                 earlier_findings=reading.tables.earlier_findings,
@@ -126,18 +127,19 @@ def _judge(
                 deep_checks=[one.name for one in checks if one.is_deep],
             )
         )
-        with settings_for_sums(session):
+        with engine.sums():
             waiting = waiting_by_topic(reading.tables)
             has_read = request.is_live or (request.is_deep and bool(request.stores))
             failed = failed_by_group(reading.tables, states, knows_waiting=has_read)
             parts = collect_parts(findings, states, reading.tables.brokers, waiting, failed)
-    summary = _summary(entry, parts, judged_at_ms, rows, progress, clock)
+    summary = _summary(entry, parts, judged_at_ms, rows, progress, clock, engine.name)
     asked = {one.name for one in checks}
     summary = replace(
         summary,
         notes=tuple(reading.notes),
         not_asked=tuple(one.name for one in all_checks() if one.name not in asked),
     )
+    summary = replace(summary, after=_after(request, summary))
     progress.note(_counts_line(summary))
     judged = Judged(
         entry=replace(entry, findings=summary.findings_total),
@@ -149,13 +151,25 @@ def _judge(
         summary=summary,
         runs=tuple(runs),
     )
-    with settings_for_sums(session):
-        return publish(request, judged, ledger, progress=progress)
+    with engine.sums():
+        return publish(request, judged, ledger, engine=engine, progress=progress)
+
+
+def _after(request: AuditRequest, summary: Summary) -> After | None:
+    if request.after is None:
+        return None
+    return after(
+        request.after,
+        summary.findings,
+        findings_total=summary.findings_total,
+        not_asked=summary.not_asked,
+        brokers=summary.brokers,
+    )
 
 
 def _make_shared(reading: readings.Reading, limits: Limits, *, has_compared: bool) -> None:
     """The tables that several checks use; each uses those before it."""
-    keep = reading.keep_cut
+    keep = reading.engine.keep_cut
     tables = replace(reading.tables, replicas=find_replicas(reading.tables, limits))
     tables = replace(tables, changes=keep(find_changes(tables, limits)))
     tables = replace(tables, judged=keep(judge(tables, limits)))
@@ -189,34 +203,36 @@ def _to_ask(checks: Sequence[Check], reading: readings.Reading) -> list[Check]:
             if table not in reading.empty and getattr(reading.tables, table) is not None:
                 tables.setdefault(table, set()).add(condition)
     asked = [
-        getattr(reading.tables, table).selectExpr(
-            f"'{table}' table",
-            f"array({', '.join(f'coalesce({one}, false)' for one in sorted(conditions))}) held",
+        getattr(reading.tables, table).agg(
+            F.lit(table).alias("table"),
+            F.array(*(F.coalesce(F.expr(one), F.lit(False)) for one in sorted(conditions))).alias(
+                "held"
+            ),
         )
         for table, conditions in tables.items()
     ]
     held = {
         (row["table"], condition)
-        for row in (reduce(DataFrame.unionByName, asked).collect() if asked else ())
+        for row in (union(asked).collect() if asked else ())
         for condition, holds in zip(sorted(tables[row["table"]]), row["held"], strict=True)
         if holds
     }
     return [one for one in checks if not one.needs or held & set(one.needs.items())]
 
 
-def _found(
-    session: SparkSession, checks: Sequence[Check], tables: Tables, limits: Limits
-) -> DataFrame:
+def _found(engine: RunEngine, checks: Sequence[Check], tables: Tables, limits: Limits) -> Frame:
     """The findings of all checks, in one plan, so that Spark shares common parts."""
-    columns = schema(FINDINGS)
-    each = []
+    each = [engine.frames.frame(FINDINGS, [])]
     for check in checks:
         try:
             found = check.run(tables, limits)
-        except PySparkException as error:
-            raise error_of(error, f"check {check.name}") from error
-        each.append(found.select(*(F.col(one.name).cast(one.dataType) for one in columns.fields)))
-    return reduce(DataFrame.unionByName, each, empty_frame(session, FINDINGS))
+        except Exception as error:
+            told = engine.error_of(error, f"check {check.name}")
+            if told is error:
+                raise
+            raise told from error
+        each.append(found)
+    return union(each)
 
 
 def _summary(
@@ -226,6 +242,7 @@ def _summary(
     rows: dict[str, int],
     progress: TimedProgress,
     clock: Clock,
+    engine_name: str,
 ) -> Summary:
     counts = {str(one): 0 for one in Severity}
     for row in parts["checks"]:
@@ -237,6 +254,7 @@ def _summary(
         judged_at_ms=judged_at_ms,
         took_ms=clock.now_ms() - entry.run_at_ms,
         depth=entry.depth,
+        engine=engine_name,
         clusters=entry.clusters,
         version=importlib.metadata.version("aerobee"),
         counts=counts,
@@ -259,7 +277,7 @@ def _summary(
 
 def _clusters(tables: Tables) -> tuple[str, ...]:
     """Their names, shortened; "" if files do not say."""
-    names = tables.brokers.select("cluster").union(tables.registry_brokers.select("cluster"))
+    names = tables.brokers.select("cluster").unionByName(tables.registry_brokers.select("cluster"))
     found = names.select(F.coalesce("cluster", F.lit("")).alias("cluster")).distinct().collect()
     return tuple(sorted(row["cluster"] for row in found)) or ("",)
 
@@ -278,13 +296,13 @@ def _newest_ms(tables: Tables, moment: Moment) -> int:
         for table in (tables.queues, tables.log_ranges)
     ]
     moments = [
-        table.where(F.col(name) <= moment.run_at_ms).select(F.max(name).alias("at_ms"))
+        table.where(F.col(name) <= moment.run_at_ms).agg(F.max(name).alias("at_ms"))
         for table, name in (
             *((table, "last_store_ms") for table in stored),
             (tables.commits, "committed_at_ms"),
         )
     ]
-    newest = reduce(DataFrame.union, moments).agg(F.max("at_ms").alias("at_ms")).collect()
+    newest = union(moments).agg(F.max("at_ms").alias("at_ms")).collect()
     at_ms = newest[0]["at_ms"]
     return moment.run_at_ms if at_ms is None else min(int(at_ms), moment.run_at_ms)
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame
-
 from aerobee.offset_audit.checks.data.waiting import failed_by_group, waiting_by_topic
 from aerobee.offset_audit.checks.registry import all_checks, checks_for
-from aerobee.offset_audit.outputs.folder import replace_document
+from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.outputs.ledger import Ledger, RunEntry
 from aerobee.offset_audit.outputs.prometheus import metrics_text
 from aerobee.offset_audit.outputs.report.collect import report_data
@@ -16,6 +14,7 @@ from aerobee.offset_audit.outputs.report.data import CheckFact, RunFacts
 from aerobee.offset_audit.outputs.report.render import render
 from aerobee.offset_audit.outputs.summary import Summary
 from aerobee.offset_audit.rules.names import IS_SYSTEM_TOPIC
+from aerobee.offset_audit.run.engine import RunEngine
 from aerobee.offset_audit.run.progress import TimedProgress
 from aerobee.offset_audit.run.request import AuditRequest
 from aerobee.offset_audit.tables import Tables
@@ -33,8 +32,8 @@ class Judged:
 
     entry: RunEntry
     tables: Tables
-    states: DataFrame
-    findings: DataFrame
+    states: Frame
+    findings: Frame
     summary: Summary
     runs: tuple[RunEntry, ...]
     """Earlier ones, newest first."""
@@ -45,29 +44,29 @@ def publish(
     judged: Judged,
     ledger: Ledger | None,
     *,
+    engine: RunEngine,
     progress: TimedProgress,
 ) -> Summary:
     """Write everything requested; the summary then contains the duration of each stage."""
     if ledger is not None:
         with progress.stage("tables"):
             ledger.append(judged.entry, _tables(request, judged))
-    session = judged.findings.sparkSession
     out = request.out.rstrip("/") if request.out is not None else None
     report = request.report or (f"{out}/{REPORT_FILE}" if out is not None else None)
     if report is not None:
         with progress.stage("report"):
-            replace_document(session, report, _report(request, judged))
+            engine.replace_document(report, _report(request, judged))
         progress.note(f"report: {report}")
     summary = replace(judged.summary, stages_ms=dict(progress.stages_ms))
     if out is not None:
         # A node exporter, which reads it, runs as another user.
-        replace_document(session, f"{out}/{METRICS_FILE}", metrics_text(summary), for_all=True)
+        engine.replace_document(f"{out}/{METRICS_FILE}", metrics_text(summary), for_all=True)
         # Last, so that a process that waits for it finds everything else.
-        replace_document(session, f"{out}/{SUMMARY_FILE}", summary.text())
+        engine.replace_document(f"{out}/{SUMMARY_FILE}", summary.text())
     return summary
 
 
-def _tables(request: AuditRequest, judged: Judged) -> dict[str, DataFrame]:
+def _tables(request: AuditRequest, judged: Judged) -> dict[str, Frame]:
     found = {"findings": judged.findings, "state": judged.states}
     if request.is_deep:
         found |= {name: getattr(judged.tables, name) for name in RANGE_TABLES}

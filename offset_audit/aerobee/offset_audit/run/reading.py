@@ -9,28 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import Any
 
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.columns_of_tables import names_of
+from aerobee.offset_audit.frames.frame import Frame, union
 from aerobee.offset_audit.outputs.console import counted
 from aerobee.offset_audit.rules.limits import Limits
-from aerobee.offset_audit.run.cutting import LOCAL_ROWS, at_hand, cut
+from aerobee.offset_audit.run.engine import LOCAL_ROWS, SMALL_ROWS, RunEngine
 from aerobee.offset_audit.run.exit_codes import NothingToAudit
 from aerobee.offset_audit.run.identities import OF_PROGRESS, Identity, heard_stores, unheard
 from aerobee.offset_audit.run.progress import Progress
 from aerobee.offset_audit.run.request import AuditRequest, StorePlace
-from aerobee.offset_audit.run.session import SMALL_ROWS, settings_for, suit_more
 from aerobee.offset_audit.run.source_options import (
     live_named,
     live_options,
     options_of,
     store_options,
 )
-from aerobee.offset_audit.sources.direct import rows_by, rows_of
 from aerobee.offset_audit.sources.live.asking import (
     RegistryView,
     registered_brokers,
@@ -39,8 +35,8 @@ from aerobee.offset_audit.sources.live.asking import (
 from aerobee.offset_audit.sources.live.columns import (
     LOG_TABLE,
     READ_TABLES,
-    split_tables,
     table_schema,
+    tables_in,
 )
 from aerobee.offset_audit.sources.live.journal import (
     JOURNAL_TOPIC,
@@ -54,9 +50,7 @@ from aerobee.offset_audit.sources.store.ranges_rows import SUMMARIES, SUMMARY_TA
 from aerobee.offset_audit.sources.store.ranges_spark import (
     facts_of,
     first_whole_minutes,
-    key_drill,
     log_begins,
-    queue_drill,
     split_summaries,
 )
 from aerobee.offset_audit.tables import (
@@ -67,10 +61,7 @@ from aerobee.offset_audit.tables import (
     QUEUE_ROWS,
     Drill,
     Tables,
-    empty_frame,
     empty_tables,
-    schema,
-    small_frame,
 )
 from aerobee.runtime.errors import AerobeeError
 from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
@@ -100,51 +91,23 @@ FILTERED_BY_TOPIC = (
     "journal",
 )
 
-# A cluster larger than memory spills to disk; nothing is read twice.
-_KEPT = StorageLevel.MEMORY_AND_DISK
-
 
 @dataclass
 class Reading:
-    """The tables, and what Spark caches of them until `forget`."""
+    """The tables, and what is known of their sizes."""
 
+    engine: RunEngine
     tables: Tables
-    kept: list[DataFrame] = field(default_factory=list)
     filled: set[str] = field(default_factory=set)
     """Tables that have rows from somewhere."""
     empty: set[str] = field(default_factory=lambda: set(COLUMNS))
     """Tables that are known to have no rows."""
     settled: set[str] = field(default_factory=set)
     """Tables whose rows are all at hand: nothing needs to be cached for them."""
-    is_large: bool = False
-    """Whether some table has too many rows to be part of plans."""
     heard: list[Identity] = field(default_factory=list)
     """Replicas that answered and whose files are read too."""
     notes: list[str] = field(default_factory=list)
     """What was requested and could not be read, a sentence each."""
-
-    def keep(self, frame: DataFrame) -> DataFrame:
-        kept = frame.persist(_KEPT)
-        self.kept.append(kept)
-        return kept
-
-    def take(self, frame: DataFrame) -> DataFrame:
-        """Read it now, once, though several tables are made from it; small results are then at
-        hand."""
-        kept = frame.persist(_KEPT)
-        with settings_for(frame.sparkSession, LOCAL_ROWS):
-            found = at_hand(kept)
-        if found is not None:
-            kept.unpersist()
-            return found[0]
-        self.kept.append(kept)
-        return kept
-
-    def keep_cut(self, frame: DataFrame) -> DataFrame:
-        """For a table with a long plan that many questions share."""
-        if not self.is_large and (found := at_hand(frame)) is not None:
-            return found[0]
-        return self.keep(cut(frame))
 
     def settle(self, names: Iterable[str]) -> dict[str, int]:
         """Read these tables, count their rows, and keep the small ones at hand."""
@@ -152,10 +115,9 @@ class Reading:
         together: dict[str, Any] = {}
         for name in names:
             frame = getattr(self.tables, name)
-            with settings_for(frame.sparkSession, LOCAL_ROWS):
-                found = at_hand(frame)
+            found = self.engine.at_hand(frame)
             if found is None:
-                rows[name], self.is_large = frame.count(), True
+                rows[name] = frame.count()
             else:
                 together[name], rows[name] = found
         self.tables = replace(self.tables, **together)
@@ -163,12 +125,7 @@ class Reading:
         self.empty = (self.empty - set(rows)) | {name for name in rows if rows[name] == 0}
         return rows
 
-    def forget(self) -> None:
-        for frame in self.kept:
-            frame.unpersist()
-        self.kept.clear()
-
-    def put(self, found: Mapping[str, DataFrame]) -> None:
+    def put(self, found: Mapping[str, Frame]) -> None:
         """Add rows to the tables of these names."""
         together: dict[str, Any] = {
             name: getattr(self.tables, name).unionByName(rows) if name in self.filled else rows
@@ -180,9 +137,7 @@ class Reading:
         self.tables = replace(self.tables, **together)
 
 
-def read_all(
-    session: SparkSession, request: AuditRequest, reading: Reading, progress: Progress
-) -> dict[str, int]:
+def read_all(request: AuditRequest, reading: Reading, progress: Progress) -> dict[str, int]:
     """Everything that the request names. Returns the rows read, by table.
 
     Raises:
@@ -193,22 +148,22 @@ def read_all(
         with progress.stage("registry"):
             view = view_registry(live_options(request)) if request.nameservers else None
         with progress.stage("brokers"):
-            read_brokers(session, request, reading, view)
+            read_brokers(request, reading, view)
             if view is not None:
-                rows |= put_registry(session, request, reading, view)
+                rows |= put_registry(request, reading, view)
             rows |= reading.settle(READ_TABLES)
         with progress.stage("offset journals"):
-            rows |= read_journals(session, request, reading)
+            rows |= read_journals(request, reading)
         if request.is_deep:
             with progress.stage("logs of brokers"):
-                rows |= read_logs(session, request, reading)
+                rows |= read_logs(request, reading)
     if request.stores:
         with progress.stage("stores"):
-            read_snapshots(session, request, reading)
+            read_snapshots(request, reading)
             rows |= reading.settle(SNAPSHOT_KINDS)
         if request.is_deep:
             with progress.stage("bytes of stores"):
-                read_bytes(session, request, reading)
+                read_bytes(request, reading)
                 rows |= reading.settle(DEEP_TABLES)
     if request.is_deep and not request.stores:
         reading.notes.append(NO_STORES)
@@ -221,26 +176,23 @@ def read_all(
     return rows
 
 
-def begin(session: SparkSession) -> Reading:
-    return Reading(empty_tables(session))
+def begin(engine: RunEngine) -> Reading:
+    return Reading(engine, empty_tables(engine.frames))
 
 
-def put_registry(
-    session: SparkSession, request: AuditRequest, reading: Reading, view: RegistryView
-) -> dict[str, int]:
+def put_registry(request: AuditRequest, reading: Reading, view: RegistryView) -> dict[str, int]:
     """The nameservers' view from before the brokers were asked, as far as it still holds."""
     with suppress(AerobeeError):  # if none answers any more, nothing contradicts it
         view = standing(view, view_registry(live_options(request)))
     rows: dict[str, int] = {}
     for name, found in registry_rows(view).items():
         if request.topics and name == "registry_topics":  # because brokers are asked only for these
-            place = schema(COLUMNS[name]).names.index("topic")
+            place = names_of(COLUMNS[name]).index("topic")
             found = [row for row in found if row[place] in request.topics]
-        frame = small_frame(session, COLUMNS[name], found)
+        frame = reading.engine.frames.frame(COLUMNS[name], found)
         rows[name] = len(found)
         is_small = len(found) <= LOCAL_ROWS
-        reading.put({name: frame if is_small else reading.keep(cut(frame))})
-        reading.is_large |= not is_small
+        reading.put({name: frame if is_small else reading.engine.keep_cut(frame)})
         if is_small:
             reading.settled.add(name)
         if not found:
@@ -248,9 +200,7 @@ def put_registry(
     return rows
 
 
-def read_brokers(
-    session: SparkSession, request: AuditRequest, reading: Reading, view: RegistryView | None
-) -> None:
+def read_brokers(request: AuditRequest, reading: Reading, view: RegistryView | None) -> None:
     """One reading of each broker, or of those in the view if there is one."""
     wanted = dict(request.source_options)
     if request.groups:
@@ -262,15 +212,16 @@ def read_brokers(
     options = live_options(request, wanted)
     known = registered_brokers(view.description, options) if view is not None else None
     reader = OffsetsReader(options, known)
-    asked = rows_by(session, reader, table_schema(""), rows_here=LOCAL_ROWS)
-    reading.put(split_tables(reading.take(asked)))
+    asked = reading.engine.read(reader, table_schema(""), is_small=True)
+    reading.put(tables_in(reading.engine.take(asked)))
 
 
-def read_logs(session: SparkSession, request: AuditRequest, reading: Reading) -> dict[str, int]:
+def read_logs(request: AuditRequest, reading: Reading) -> dict[str, int]:
     """Checksums of the brokers' logs, computed by them. Returns the number of ranges."""
     source = OffsetsSource({**live_named(request), "table": LOG_TABLE})
-    ranges = rows_of(session, source)
-    reading.put({LOG_TABLE: reading.keep(ranges)})
+    columns = source.schema()
+    ranges = reading.engine.read(source.reader(columns), columns)
+    reading.put({LOG_TABLE: reading.engine.keep(ranges)})
     rows = reading.settle((LOG_TABLE,))
     unread = reading.tables.log_ranges.where(F.col("checksum").isNull()).count()
     if unread:
@@ -279,14 +230,17 @@ def read_logs(session: SparkSession, request: AuditRequest, reading: Reading) ->
     return rows
 
 
-def read_journals(session: SparkSession, request: AuditRequest, reading: Reading) -> dict[str, int]:
+def read_journals(request: AuditRequest, reading: Reading) -> dict[str, int]:
     """What the brokers' journals say about commits and resets that are still reported. Read after
     the brokers, whose tables show when that was, and whether there are journals; a broker that does
     not answer is reported there. Returns the rows."""
     tables = reading.tables
-    has_journal = tables.queues.where(F.col("topic") == JOURNAL_TOPIC).agg(F.count("*"))
-    at_ms = tables.brokers.agg(F.max("asked_at_ms")).crossJoin(has_journal).collect()[0]
-    asked, journals = at_ms
+    has_journal = tables.queues.where(F.col("topic") == JOURNAL_TOPIC).agg(
+        F.count("*").alias("journals")
+    )
+    at_ms = tables.brokers.agg(F.max("asked_at_ms").alias("asked_ms"))
+    told = at_ms.crossJoin(has_journal).collect()[0]
+    asked, journals = told["asked_ms"], told["journals"]
     if asked is None or not (journals or request.topics):
         return {}
     told_ms = request.limits.get("reset_ms", Limits(now_ms=asked).reset_ms)
@@ -298,24 +252,24 @@ def read_journals(session: SparkSession, request: AuditRequest, reading: Reading
         }
     )
     columns = source.schema()
-    asked_for = rows_by(session, source.reader(columns), columns, rows_here=LOCAL_ROWS)
-    rows, notes = whole_journals(reading.take(asked_for))
+    asked_for = reading.engine.read(source.reader(columns), columns, is_small=True)
+    rows, notes = whole_journals(reading.engine.take(asked_for))
     reading.notes += notes
     reading.put({"journal": _wanted(rows, "journal", request)})
     return reading.settle(("journal",))
 
 
-def read_snapshots(session: SparkSession, request: AuditRequest, reading: Reading) -> None:
+def read_snapshots(request: AuditRequest, reading: Reading) -> None:
     """What stores at rest record about themselves, in one reading.
 
     Raises:
         InvalidArgument: two stores are of one replica.
     """
-    each = [_source(session, request, place, SNAPSHOT) for place in request.stores]
-    rows = reading.take(reduce(DataFrame.unionByName, each))
+    each = [_source(reading.engine, request, place, SNAPSHOT) for place in request.stores]
+    rows = reading.engine.take(union(each))
     found = {
         kind: _wanted(
-            rows.where(F.col("table") == kind).select(*schema(COLUMNS[kind]).names), kind, request
+            rows.where(F.col("table") == kind).select(*names_of(COLUMNS[kind])), kind, request
         )
         for kind in SNAPSHOT_KINDS
     }
@@ -323,71 +277,68 @@ def read_snapshots(session: SparkSession, request: AuditRequest, reading: Readin
     if reading.heard:
         reading.tables = replace(
             reading.tables,
-            store_topics=reading.take(found["topics"]),
-            store_queues=reading.take(found["queues"]),
+            store_topics=reading.engine.take(found["topics"]),
+            store_queues=reading.engine.take(found["queues"]),
         )
         found |= {name: unheard(found[name], reading.heard) for name in OF_PROGRESS}
     reading.put(found)
 
 
-def read_bytes(session: SparkSession, request: AuditRequest, reading: Reading) -> None:
+def read_bytes(request: AuditRequest, reading: Reading) -> None:
     """Every byte of the stores, once, and detailed reads of what does not agree."""
     # Before the log: what no longer waits is then already in its topic there.
-    pending = [_source(session, request, place, "pending") for place in request.stores]
-    waiting = _wanted(reduce(DataFrame.unionByName, pending), "pending", request)
-    reading.put({"pending": reading.take(waiting)})
-    each = [_source(session, request, place, SUMMARIES) for place in request.stores]
-    rows = reading.take(reduce(DataFrame.unionByName, each))
+    engine = reading.engine
+    pending = [_source(engine, request, place, "pending") for place in request.stores]
+    waiting = _wanted(union(pending), "pending", request)
+    reading.put({"pending": engine.take(waiting)})
+    each = [_source(engine, request, place, SUMMARIES) for place in request.stores]
+    rows = engine.take(union(each))
     # After the reading: by now retention may have removed the first of what it counted.
     facts = facts_of([store_options(request, place) for place in request.stores])
     tables = split_summaries(rows)
-    whole = F.broadcast(first_whole_minutes(session, facts))
+    whole = F.broadcast(first_whole_minutes(engine.frames, facts))
     tables["minutes"] = (
         tables["minutes"]
-        .join(whole, schema(ORIGIN).names)
+        .join(whole, names_of(ORIGIN))
         .withColumn("is_whole", F.col("is_whole") & (F.col("minute") >= F.col("whole_from")))
         .drop("whole_from")
     )
     reading.put({table: _wanted(one, table, request) for table, one in tables.items()})
-    journals = [_journal(session, request, place) for place in request.stores]
-    together = _wanted(reduce(DataFrame.unionByName, journals), "journal", request)
-    reading.put({"journal": reading.keep(unheard(together, reading.heard))})
+    journals = [
+        engine.load("aerobee.offset_journal", options_of(request, place), place.path)
+        for place in request.stores
+    ]
+    together = _wanted(union(journals), "journal", request)
+    reading.put({"journal": engine.keep(unheard(together, reading.heard))})
     reading.tables = replace(
         reading.tables,
-        queue_rows=_if_any(queue_drill(facts), QUEUE_ROWS, reading),
-        key_rows=_if_any(key_drill(facts), KEY_ROWS, reading),
-        log_begins=lambda: log_begins(session, facts),
+        queue_rows=_if_any(engine.queue_drill(facts), QUEUE_ROWS, engine),
+        key_rows=_if_any(engine.key_drill(facts), KEY_ROWS, engine),
+        log_begins=lambda: log_begins(engine.frames, facts),
     )
 
 
-def _if_any(drill: Drill, columns: str, reading: Reading) -> Drill:
+def _if_any(drill: Drill, columns: str, engine: RunEngine) -> Drill:
     """The same, read at once; no work if no block is requested, as in every sound store."""
 
-    def asked(blocks: DataFrame) -> DataFrame:
-        session = blocks.sparkSession
-        found = at_hand(blocks)
+    def asked(blocks: Frame) -> Frame:
+        found = engine.at_hand(blocks)
         if found is None:
-            suit_more(session, SMALL_ROWS)
-            return reading.take(drill(blocks))
-        suit_more(session, found[1] * BLOCK_OFFSETS)
-        return reading.take(drill(found[0])) if found[1] else empty_frame(session, columns)
+            engine.expect(SMALL_ROWS)
+            return engine.take(drill(blocks))
+        few, count = found
+        engine.expect(count * BLOCK_OFFSETS)
+        return engine.take(drill(few)) if count else engine.frames.frame(columns, [])
 
     return asked
 
 
-def _source(
-    session: SparkSession, request: AuditRequest, place: StorePlace, kind: str
-) -> DataFrame:
-    source = session.read.format("aerobee.store").options(**options_of(request, place))
-    return source.option("kind", kind).load(place.path)
+def _source(engine: RunEngine, request: AuditRequest, place: StorePlace, kind: str) -> Frame:
+    options = {**options_of(request, place), "kind": kind}
+    return engine.load("aerobee.store", options, place.path)
 
 
-def _journal(session: SparkSession, request: AuditRequest, place: StorePlace) -> DataFrame:
-    source = session.read.format("aerobee.offset_journal").options(**options_of(request, place))
-    return source.load(place.path)
-
-
-def _wanted(rows: DataFrame, table: str, request: AuditRequest) -> DataFrame:
+def _wanted(rows: Frame, table: str, request: AuditRequest) -> Frame:
     if request.groups and table in FILTERED_BY_GROUP:
         # Which copies exist is decided for all groups together.
         is_of_all = F.col("kind") == "copied" if table == "journal" else F.lit(False)

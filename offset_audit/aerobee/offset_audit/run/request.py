@@ -5,6 +5,7 @@ Imports neither pyspark nor pyarrow: a wrong argument is reported at once, on an
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 from aerobee.offset_audit.rules.limits import LIMIT_NAMES
 from aerobee.runtime.errors import InvalidArgument
 
+ENGINES = ("local", "spark")
 FORMATS = ("text", "json", "prometheus", "none")
 DEFAULT_WATCH_S = 30
 NAMESERVER_VARIABLE = "AEROBEE_NAMESERVER"
@@ -51,7 +53,11 @@ class AuditRequest:
     out: str | None = None
     """Like `report`, on any file system that Spark reaches, as `history`."""
     report: str | None = None
+    after: Mapping[str, Any] | None = None
+    """The content of an earlier run's `summary.json`."""
     format: str = "text"
+    engine: str | None = None
+    """One of ENGINES; None: by size."""
     master: str | None = None
     groups: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
@@ -98,6 +104,7 @@ def request_of(values: Mapping[str, Any]) -> AuditRequest:
             "spark_settings": _settings("--spark", values.get("spark") or ()),
             "is_deep": bool(values.get("deep")),
             "watch_s": _watch(values),
+            "after": _earlier(values.get("after")),
         }
     )
     if not request.is_live and (request.cluster is not None or not request.stores):
@@ -105,6 +112,8 @@ def request_of(values: Mapping[str, Any]) -> AuditRequest:
         request = replace(request, nameservers=usual)
     if request.is_live and request.cluster is None:
         request = replace(request, cluster=os.environ.get(CLUSTER_VARIABLE) or None)
+    if request.engine == "local" and (request.master is not None or request.spark_settings):
+        raise InvalidArgument("--engine local needs no --master and no --spark")
     if request.watch_s is not None and request.is_deep:
         raise InvalidArgument("--watch repeats snapshots; run --deep without it")
     return request
@@ -133,6 +142,17 @@ def _cluster(name: str | None) -> str | None:
             f"--cluster takes a cluster's name, not an address; use --nameserver {name}"
         )
     return name
+
+
+def _earlier(path: str | None) -> Mapping[str, Any] | None:
+    if path is None:
+        return None
+    try:
+        document = json.loads(Path(path).read_text())
+        run = document["run_id"], document["run_at_ms"], document["findings"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidArgument(f"--after takes a run's summary.json: {path}: {error}") from error
+    return dict(zip(("run_id", "run_at_ms", "findings"), run, strict=True))
 
 
 def _watch(values: Mapping[str, Any]) -> int | None:

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from aerobee.offset_audit.run.class_archive import class_archive
+from aerobee.offset_audit.run.engine import SMALL_ROWS
 from aerobee.offset_audit.run.exit_codes import SparkFailed
 from aerobee.offset_audit.run.java import require_java
 from aerobee.offset_audit.run.java_gateway import PORT, end_java, start_java
@@ -48,9 +49,6 @@ SESSION_SETTINGS = {
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
 }
 """Settings for every session, ours or not."""
-
-SMALL_ROWS = 500_000
-"""Below this, planning a question takes longer than answering it."""
 
 SMALL_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",

@@ -2,6 +2,7 @@
 
 Takes the arguments of `aerobee audit`, prints the same documents and ends with the same exit code.
 Spark's own settings come from `spark-submit`, so `--master` is only for running the program alone.
+The rules always run on Spark here.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def _run(request: AuditRequest) -> int:
     from aerobee.offset_audit.outputs.summary import Summary
     from aerobee.offset_audit.run.pipeline import run_audit
     from aerobee.offset_audit.run.session import audit_session
+    from aerobee.offset_audit.run.spark_run import SparkRun
     from aerobee.offset_audit.run.watch import watch
 
     def seen(found: Summary | None, reason: str) -> None:
@@ -57,10 +59,11 @@ def _run(request: AuditRequest) -> int:
     is_mixed = SUBMITTED in os.environ and request.format != "text"
     progress = SilentProgress() if is_mixed else PlainProgress(clock)
     with audit_session(request.master, settings=dict(request.spark_settings)) as session:
+        engine = SparkRun(session)
         if request.watch_s is not None:
-            last = watch(session, request, seen, clock=clock, chance=chance, progress=progress)
+            last = watch(engine, request, seen, clock=clock, chance=chance, progress=progress)
             return last.exit_code if last is not None else 0
-        summary = run_audit(session, request, clock=clock, chance=chance, progress=progress)
+        summary = run_audit(engine, request, clock=clock, chance=chance, progress=progress)
         seen(summary, "")
         return summary.exit_code
 

@@ -1,34 +1,29 @@
-"""Repeats the audit over one session: a stream whose batches are the moments to run.
+"""Repeats the audit with one engine.
 
-Structured streaming gives the rhythm: a run that takes longer than the interval is followed by the
-next at once, and never by two. A run that fails is reported and does not end the watch.
+A run that takes longer than the interval is followed by the next at once, and never by two. A run
+that fails is reported and does not end the watch.
 """
 
 from __future__ import annotations
 
 import random
-import tempfile
 from collections.abc import Callable
-
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from threading import Event
 
 from aerobee.offset_audit.outputs.summary import Summary
+from aerobee.offset_audit.run.engine import RunEngine
 from aerobee.offset_audit.run.pipeline import run_audit
 from aerobee.offset_audit.run.progress import Progress
 from aerobee.offset_audit.run.request import DEFAULT_WATCH_S, AuditRequest
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
 
-POLL_S = 0.5
-"""How soon Ctrl-C is noticed."""
-
 Seen = Callable[[Summary | None, str], None]
 """Called for each run: what was found, or why it failed."""
 
 
 def watch(
-    session: SparkSession,
+    engine: RunEngine,
     request: AuditRequest,
     seen: Seen,
     *,
@@ -40,48 +35,21 @@ def watch(
     """Run until interrupted, or `looks_max` times. Returns the last summary.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C; the stream has stopped.
-        SparkFailed: the stream itself broke down.
+        KeyboardInterrupt: Ctrl-C.
+        TooManyRows: the cluster is too large for the engine.
     """
-    last: list[Summary] = []
-    looks = 0
-
-    def look(_: DataFrame, __: int) -> None:
-        nonlocal looks
-        if looks_max is not None and looks >= looks_max:
-            return
+    last: Summary | None = None
+    looks, interval_s = 0, request.watch_s or DEFAULT_WATCH_S
+    pause = Event()
+    while True:
+        begun_s = clock.monotonic_s()
         try:
-            found = run_audit(session, request, clock=clock, chance=chance, progress=progress)
+            last = run_audit(engine, request, clock=clock, chance=chance, progress=progress)
         except (AerobeeError, OSError) as error:
             seen(None, str(error))
         else:
-            last[:] = [found]
-            seen(found, "")
+            seen(last, "")
         looks += 1
-
-    interval_s = request.watch_s or DEFAULT_WATCH_S
-    with tempfile.TemporaryDirectory(prefix="aerobee-watch-") as checkpoint:
-        query = (
-            session.readStream.format("rate")
-            .option("rowsPerSecond", 1)
-            .load()
-            .writeStream.foreachBatch(look)
-            .trigger(processingTime=f"{interval_s} seconds")
-            .option("checkpointLocation", checkpoint)
-            .start()
-        )
-        try:
-            while query.isActive and (looks_max is None or looks < looks_max):
-                query.awaitTermination(POLL_S)  # type: ignore[arg-type]
-        finally:
-            _stop(query)
-    return last[0] if last else None
-
-
-def _stop(query: object) -> None:
-    stop: Callable[[], None] = query.stop  # type: ignore[attr-defined]
-    try:
-        stop()
-    except PySparkException:
-        # It ended by itself; `awaitTermination` has reported its reason.
-        return
+        if looks_max is not None and looks >= looks_max:
+            return last
+        pause.wait(max(0.0, begun_s + interval_s - clock.monotonic_s()))

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from aerobee.offset_audit.frames.spark_rows import schema
 from aerobee.offset_audit.sources.live.asking import RegistryView, view_registry
 from aerobee.offset_audit.sources.live.options import (
     REGISTRY_TABLES,
     LiveOptions,
     parse_options,
 )
-from aerobee.offset_audit.tables import COLUMNS, schema
+from aerobee.offset_audit.tables import COLUMNS
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.v1 import common_pb2, nameserver_pb2
 

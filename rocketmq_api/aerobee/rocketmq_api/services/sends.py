@@ -358,7 +358,7 @@ class _Storing:
         if len(sent) > 1 or sent[0].error is not None or sent[0].unsafe or sent[0].deliver_ms:
             return _answer(self.entries(sent))
         # Usually all messages are safe in one queue: each field is set once, in place.
-        ((_, queue_offset, _, _, transaction_id),) = sent
+        ((_, queue_offset, _, _, transaction_id, _),) = sent
         answer = _Answer()
         answer.status.CopyFrom(OK)
         add = answer.entries.add

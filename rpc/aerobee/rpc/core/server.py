@@ -11,12 +11,13 @@ import ssl
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from aerobee.rpc.core import request_head
 from aerobee.rpc.core.beginnings import Beginnings
 from aerobee.rpc.core.connection_set import ConnectionSet, MemoryAccount
 from aerobee.rpc.core.deadlines import Deadlines
+from aerobee.rpc.core.first_bytes import Beside, FirstBytes
 from aerobee.rpc.core.frames import ErrorCode
 from aerobee.rpc.core.hpack import SharedStrings
 from aerobee.rpc.core.limits import ConnectionLimits, Limit, LimitObserver
@@ -68,12 +69,14 @@ class Server:
         interceptor: Interceptor | None = None,
         on_disconnected: Callable[[str], None] | None = None,
         heard: Callable[[], None] | None = None,
+        beside: Beside | None = None,
     ) -> None:
         """`now`: monotonic seconds. `random` spreads the ages of connections. `on_bug` gets every
         exception of a handler that is not an RpcError. `connections_max` includes TLS handshakes in
         progress. `memory_bytes_max`: for everything waiting to be sent or read on all connections;
         beyond this, the connection that holds the most is ended. `on_disconnected` gets the peer of
-        each connection that ends. `heard` is called whenever something arrives."""
+        each connection that ends. `heard` is called whenever something arrives. `beside`: another
+        protocol on ports without TLS, for connections that do not begin as HTTP/2 does."""
         self.loop = asyncio.get_running_loop()
         self.now = now
         self.limits = limits or ConnectionLimits()
@@ -90,6 +93,7 @@ class Server:
         self._random = random
         self._connections_max = connections_max
         self._on_disconnected = on_disconnected
+        self._beside = beside
         self._connections: ConnectionSet[ServerConnection] = ConnectionSet(
             self.loop, now, memory_bytes_max
         )
@@ -149,9 +153,10 @@ class Server:
     ) -> None:
         """The same on a socket that is already bound: of another family, or passed in."""
         if tls is None:
-            plain = await self.loop.create_server(
-                partial(self._connect, listener), sock=socket, backlog=BACKLOG
-            )
+            accept: Callable[[], Any] = partial(self._connect, listener)
+            if self._beside is not None:
+                accept = partial(self._begin, listener, self._beside)
+            plain = await self.loop.create_server(accept, sock=socket, backlog=BACKLOG)
             self._listeners.append(plain)
         else:
             context = tls.for_listener() if isinstance(tls, FollowedTls) else tls
@@ -204,29 +209,37 @@ class Server:
     def _connect(self, listener: str) -> ServerConnection:
         return ServerConnection(self, self.loop, listener)
 
+    def _begin(self, listener: str, beside: Beside) -> FirstBytes:
+        return FirstBytes(self, self._connect(listener), beside)
+
     def expect(
         self, address: object, listener: str, end: Callable[[], object]
     ) -> ServerConnection | None:
         """A connection that begins with a TLS handshake; None: there are too many. `end` ends the
         handshake: the oldest one makes room for a new one, because an honest one is short."""
-        peer = peer_name(address)
-        if self._is_full():
-            self.observer.limit_met(Limit.CONNECTIONS, peer, self._too_many())
-            return None
         connection = self._connect(listener)
-        connection.peer = peer
+        return connection if self.count_handshake(connection, address, end) else None
+
+    def count_handshake(
+        self, connection: ServerConnection, address: object, end: Callable[[], object]
+    ) -> bool:
+        """False: there are too many connections. As `expect` for one whose kind is not known."""
+        connection.peer = peer_name(address)
+        if self._is_full():
+            self.observer.limit_met(Limit.CONNECTIONS, connection.peer, self._too_many())
+            return False
         if len(self._handshaking) >= self._handshakes_max:
             oldest, end_oldest = next(iter(self._handshaking.items()))
             self.on_handshake_ended(oldest)
             self.observer.limit_met(
                 Limit.HANDSHAKES,
                 oldest.peer,
-                f"more than {self._handshakes_max} TLS handshakes at once, this one the oldest",
+                f"more than {self._handshakes_max} handshakes at once, this one the oldest",
             )
             end_oldest()
         self._handshaking[connection] = end
         self.memory.add(HANDSHAKE_BYTES)
-        return connection
+        return True
 
     def on_handshake_ended(self, connection: ServerConnection) -> None:
         """It was admitted, or there is nothing to admit."""
@@ -262,7 +275,8 @@ class Server:
         return followed is not None and followed.distrusts(connection.transport)
 
     def _is_full(self) -> bool:
-        return len(self._connections) + len(self._handshaking) >= self._connections_max
+        beside = 0 if self._beside is None else len(self._beside)
+        return len(self._connections) + len(self._handshaking) + beside >= self._connections_max
 
     def _too_many(self) -> str:
         return f"more than {self._connections_max} connections"

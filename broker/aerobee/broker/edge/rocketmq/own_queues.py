@@ -174,4 +174,11 @@ def _sent(receipt: Receipt) -> Sent:
     if receipt.error is not None:
         return Sent(receipt.error)
     unsafe = None if receipt.late is None else _UNSAFE[receipt.late]
-    return Sent(None, receipt.base_queue_offset, receipt.deliver_ms, unsafe, receipt.transaction_id)
+    return Sent(
+        None,
+        receipt.base_queue_offset,
+        receipt.deliver_ms,
+        unsafe,
+        receipt.transaction_id,
+        receipt.base_physical_offset,
+    )

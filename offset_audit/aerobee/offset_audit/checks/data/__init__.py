@@ -24,7 +24,7 @@ the same blocks. What the checks rely on:
 from __future__ import annotations
 
 from aerobee.offset_audit.checks.check import Check
-from aerobee.offset_audit.checks.data import corrupt, index_missing, tier_imbalance
+from aerobee.offset_audit.checks.data import corrupt, index_missing, queue_beyond, tier_imbalance
 from aerobee.offset_audit.checks.data.entries import DUPLICATE, GAP, MISSING_ENTRY
 from aerobee.offset_audit.checks.data.failed import DEAD_LETTER_ORIGIN, RETRY_LOST, RETRY_TWICE
 from aerobee.offset_audit.checks.data.given_up import GIVEN_UP
@@ -38,6 +38,7 @@ CHECKS: tuple[Check, ...] = (
     DUPLICATE,
     index_missing.CHECK,
     corrupt.BAD_CONFIG,
+    queue_beyond.CHECK,
     HALF_OVERDUE,
     DELAY_OVERDUE,
     TIMER_OVERDUE,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
 from aerobee.domain.names import SYSTEM_PREFIX, SYSTEM_TOPICS
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.data.stores import ORIGIN, STORE, whole_until
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column, Window
 from aerobee.offset_audit.tables import Tables
 
 QUEUE: Final = [*STORE, "topic", "queue_id"]
@@ -30,7 +30,7 @@ _READ_MESSAGES_MAX: Final = 1_024
 was changed."""
 
 
-def judged_blocks(tables: Tables, limits: Limits) -> DataFrame:
+def judged_blocks(tables: Tables, limits: Limits) -> Frame:
     """Every block with `verdict`, with the bounds of both sides, and `until_ms` of its store."""
     blocks = (
         _blocks(tables)
@@ -41,7 +41,7 @@ def judged_blocks(tables: Tables, limits: Limits) -> DataFrame:
     return _with_former(bounded, tables).withColumn("verdict", _verdict())
 
 
-def _blocks(tables: Tables) -> DataFrame:
+def _blocks(tables: Tables) -> Frame:
     ranges = tables.queue_ranges
 
     def of(source: str, column: str) -> Column:
@@ -75,7 +75,7 @@ def _blocks(tables: Tables) -> DataFrame:
     )
 
 
-def _with_deleted(blocks: DataFrame, tables: Tables) -> DataFrame:
+def _with_deleted(blocks: Frame, tables: Tables) -> Frame:
     """`is_deleted`: the log still has messages of a topic that is not in the store's tables."""
     own = tables.topics if tables.store_topics is None else tables.store_topics
     topics = own.select(*ORIGIN, "topic").distinct().withColumn("is_known", F.lit(True))
@@ -94,7 +94,7 @@ def _with_deleted(blocks: DataFrame, tables: Tables) -> DataFrame:
     )
 
 
-def _with_queue_bounds(blocks: DataFrame, tables: Tables) -> DataFrame:
+def _with_queue_bounds(blocks: Frame, tables: Tables) -> Frame:
     """`removed_below`: offsets before it need no entries, since the queue begins there.
 
     A topic that was deleted and recreated continues counting: its queue begins after what was
@@ -113,7 +113,7 @@ def _with_queue_bounds(blocks: DataFrame, tables: Tables) -> DataFrame:
     )
 
 
-def _with_former(blocks: DataFrame, tables: Tables) -> DataFrame:
+def _with_former(blocks: Frame, tables: Tables) -> Frame:
     """`is_former`: the topic is known, but nothing shows that this queue of it ever had a message
     (no entry, no known end, no group with progress), and everything in the log is before whatever
     the topic lists. So the topic was deleted and recreated, and this belongs to its former life. If

@@ -20,14 +20,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.data.blocks import QUEUE, READ, UNLISTED, judged_blocks
 from aerobee.offset_audit.checks.data.fault_kinds import HIDING
 from aerobee.offset_audit.checks.data.stores import STORE, still_there
-from aerobee.offset_audit.tables import Tables, empty_frame
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column, Window
+from aerobee.offset_audit.tables import Tables
 from aerobee.store.format.tags import SCHEDULE_TOPIC
 
 _EXT_ADDRESS_END: Final = -(1 << 31)
@@ -49,12 +49,12 @@ _SPAN: Final = [
 ]
 
 
-def compared(tables: Tables, limits: Limits) -> DataFrame:
+def compared(tables: Tables, limits: Limits) -> Frame:
     """The run's comparison, if made already; otherwise compare now."""
     return compare(tables, limits) if tables.compared is None else tables.compared
 
 
-def compare(tables: Tables, limits: Limits) -> DataFrame:
+def compare(tables: Tables, limits: Limits) -> Frame:
     """One row of TROUBLE for each queue, class and explaining damage: few, whatever the stores.
 
     A run persists it as `Tables.compared`. The data passes through once: each step adds to the rows
@@ -62,7 +62,7 @@ def compare(tables: Tables, limits: Limits) -> DataFrame:
     """
     blocks = judged_blocks(tables, limits)
     if tables.queue_rows is None:
-        return empty_frame(blocks.sparkSession, TROUBLE)
+        return blocks.engine.frame(TROUBLE, [])
     rows = tables.queue_rows(
         blocks.where(F.col("verdict") == READ).select(
             *STORE, "topic", "queue_id", "block", "first_position", "last_position"
@@ -76,7 +76,7 @@ def compare(tables: Tables, limits: Limits) -> DataFrame:
     return _summed(_with_damage(spans.where(F.col("class").isNotNull()), tables))
 
 
-def _single(rows: DataFrame) -> DataFrame:
+def _single(rows: Frame) -> Frame:
     """A row for each queue offset, and for each further record with it; a null class is sound."""
     record = F.struct("position", "size", "tags_code", "store_ms")
     both = rows.groupBy(*QUEUE, "queue_offset").agg(
@@ -150,7 +150,7 @@ def _difference(main: Column, entry: Column) -> Column:
     )
 
 
-def _paired(messages: DataFrame) -> DataFrame:
+def _paired(messages: Frame) -> Frame:
     """Records to which no entry of their own points, paired with entries that have no record: if
     both are at one position, the record's header changed, and that is one problem, not two.
 
@@ -199,7 +199,7 @@ _OF_QUEUE: Final = {
 """Known only per block, and valid for the whole queue."""
 
 
-def _spans(blocks: DataFrame) -> DataFrame:
+def _spans(blocks: Frame) -> Frame:
     """Each block as one row: sound, not listed at all, or BLOCK if its messages have rows."""
     return blocks.select(
         *QUEUE,
@@ -217,7 +217,7 @@ def _spans(blocks: DataFrame) -> DataFrame:
     )
 
 
-def _missed_only(spans: DataFrame) -> DataFrame:
+def _missed_only(spans: Frame) -> Frame:
     """Without records that need no entry: too young, removed, of deleted topics.
 
     A topic that Apache's broker deleted and recreated counts from 0 again. A record that is before
@@ -252,7 +252,7 @@ def _missed_only(spans: DataFrame) -> DataFrame:
     )
 
 
-def _with_holes(spans: DataFrame) -> DataFrame:
+def _with_holes(spans: Frame) -> Frame:
     """One more row for queue offsets that neither side has, between others, with the log positions
     around them. A record in between that has another's queue offset is the missing one."""
     queue = Window.partitionBy(*QUEUE)
@@ -291,7 +291,7 @@ def _with_holes(spans: DataFrame) -> DataFrame:
     )
 
 
-def _with_damage(trouble: DataFrame, tables: Tables) -> DataFrame:
+def _with_damage(trouble: Frame, tables: Tables) -> Frame:
     """`fault_position`: the damage of the log in whose bytes a lost record was, or which is between
     the records around a hole."""
     damage = (
@@ -309,15 +309,15 @@ def _with_damage(trouble: DataFrame, tables: Tables) -> DataFrame:
         is_hole & (begin < last) & (end > first)
     )
     return (
-        trouble.join(
-            F.broadcast(damage), (F.col("store") == F.col("fault_store")) & explains, "left"
+        trouble.join_where(
+            F.broadcast(damage), [F.col("store") == F.col("fault_store"), explains], "left"
         )
         .groupBy(*_SPAN)
         .agg(F.min("fault_begin").alias("fault_position"))
     )
 
 
-def _summed(trouble: DataFrame) -> DataFrame:
+def _summed(trouble: Frame) -> Frame:
     return trouble.groupBy(*QUEUE, "class", "fault_position").agg(
         F.try_sum("messages").alias("messages"),
         F.min("first_offset").alias("first_offset"),

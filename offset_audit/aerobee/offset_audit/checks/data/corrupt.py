@@ -8,9 +8,6 @@ to BAD_CONFIG, a step of the clock to CLOCK; a missing queue file is counted by 
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data import fault_kinds
 from aerobee.offset_audit.checks.data.compare import compared
@@ -22,7 +19,10 @@ from aerobee.offset_audit.checks.data.stores import (
     verify_command,
     with_roles,
 )
-from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
+from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.tables import Tables
 
 MEANINGS = {
@@ -42,12 +42,12 @@ MEANINGS = {
 }
 
 
-def _corrupt(tables: Tables, limits: Limits) -> DataFrame:
+def _corrupt(tables: Tables, limits: Limits) -> Frame:
     """One finding for each file and kind of damage, and for each queue with wrong entries."""
     return _of_files(tables, limits).unionByName(_of_messages(tables, limits))
 
 
-def _of_files(tables: Tables, limits: Limits) -> DataFrame:
+def _of_files(tables: Tables, limits: Limits) -> Frame:
     lost = (
         compared(tables, limits)
         .where(F.col("fault_position").isNotNull())
@@ -105,36 +105,28 @@ def _of_files(tables: Tables, limits: Limits) -> DataFrame:
 
 def _file_evidence() -> Column:
     first = F.col("first")
-    meanings = F.create_map(*(F.lit(text) for pair in MEANINGS.items() for text in pair))
     message = F.when(
         first.queue_offset.isNotNull(),
-        sentence(", ", first.topic, "/", first.queue_id, " queue offset ", first.queue_offset),
+        sentence(", {first.topic}/{first.queue_id} queue offset {first.queue_offset}"),
     ).otherwise("")
     return sentence(
-        F.col("kind"),
-        ": ",
-        F.coalesce(meanings[F.col("kind")], F.lit("damage")),
-        ", ",
-        count_text(F.col("faults"), "time", "times"),
-        " in ",
-        F.col("file"),
-        F.when(first.position.isNotNull(), sentence(", first at byte ", first.position)).otherwise(
-            ""
-        ),
-        message,
-        F.when(F.col("bytes") > 0, sentence("; ", F.col("bytes"), " bytes")).otherwise(""),
-        F.when(
-            F.col("lost") > 0,
-            sentence("; ", count_text(F.col("lost"), "message", "messages"), " lost in it"),
+        "{kind}: {meaning}, {faults|time|times} in "
+        "{file}{place}{message}{unreadable}{lost_in_it}{why}; store {store}.",
+        meaning=F.coalesce(F.chosen(F.col("kind"), MEANINGS), F.lit("damage")),
+        place=F.when(
+            first.position.isNotNull(), sentence(", first at byte {first.position}")
         ).otherwise(""),
-        F.when(first.detail.isNotNull(), sentence(" (", first.detail, ")")).otherwise(""),
-        "; store ",
-        F.col("store"),
-        ".",
+        message=message,
+        unreadable=F.when(F.col("bytes") > 0, sentence("; {bytes} bytes")).otherwise(""),
+        lost_in_it=F.when(
+            F.col("lost") > 0,
+            sentence("; {lost|message|messages} lost in it"),
+        ).otherwise(""),
+        why=F.when(first.detail.isNotNull(), sentence(" ({first.detail})")).otherwise(""),
     )
 
 
-def _of_messages(tables: Tables, limits: Limits) -> DataFrame:
+def _of_messages(tables: Tables, limits: Limits) -> Frame:
     """Records and entries that contradict each other, with either one intact."""
     trouble = compared(tables, limits)
     parts = []
@@ -149,17 +141,9 @@ def _of_messages(tables: Tables, limits: Limits) -> DataFrame:
                 "CORRUPT",
                 severity=loss_severity() if name == "HEADER" else Severity.ERROR,
                 evidence=sentence(
-                    f"{name}: ",
-                    count_text(F.col("messages"), "entry", "entries"),
-                    f" {meaning}: ",
-                    place_text(),
-                    " (",
-                    F.col("detail"),
-                    "); the first is at byte ",
-                    F.col("first_position"),
-                    " of the log in ",
-                    F.col("store"),
-                    ".",
+                    f"{name}: {{messages|entry|entries}} {meaning}: {{place}} ({{detail}}); "
+                    f"the first is at byte {{first_position}} of the log in {{store}}.",
+                    place=place_text(),
                 ),
                 affected=F.col("messages"),
                 command=repair_command(),
@@ -177,7 +161,7 @@ CORRUPT = Check(
 )
 
 
-def _bad_config(tables: Tables, _limits: Limits) -> DataFrame:
+def _bad_config(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each file."""
     found = (
         tables.faults.where(F.col("kind") == fault_kinds.BAD_CONFIG)
@@ -188,9 +172,7 @@ def _bad_config(tables: Tables, _limits: Limits) -> DataFrame:
         with_roles(found, tables),
         "BAD_CONFIG",
         severity=Severity.ERROR,
-        evidence=sentence(
-            F.col("file"), " of ", F.col("store"), " cannot be read: ", F.col("detail"), "."
-        ),
+        evidence=sentence("{file} of {store} cannot be read: {detail}."),
         command=repair_command(),
     )
 

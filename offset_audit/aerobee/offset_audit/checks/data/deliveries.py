@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.data import fault_kinds
 from aerobee.offset_audit.checks.data.stores import ORIGIN
 from aerobee.offset_audit.checks.progress.journal import BLOCK_RECORDS
 from aerobee.offset_audit.checks.progress.replicas import JOURNAL_TOPIC
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Window
 from aerobee.offset_audit.rules.names import IS_SYSTEM_GROUP
 from aerobee.offset_audit.tables import Tables
 
@@ -28,7 +28,7 @@ _MINUTE_MS: Final = 60_000
 _EARLIEST = Window.unboundedPreceding
 
 
-def too_many_deliveries(tables: Tables) -> DataFrame:
+def too_many_deliveries(tables: Tables) -> Frame:
     """Minutes by whose end a group had been given more of a topic than the store contained: ORIGIN,
     topic, group, minute, `claimed`, `stored`."""
     stored = _stored_by(tables)
@@ -48,7 +48,7 @@ def too_many_deliveries(tables: Tables) -> DataFrame:
     )
 
 
-def _stored_by(tables: Tables) -> DataFrame:
+def _stored_by(tables: Tables) -> Frame:
     """By topic and minute with messages: `ends`, the sum of its queues' ends when the minute ended.
     Counted back from the log's end, which every message moved by one."""
     later = (
@@ -69,7 +69,7 @@ def _stored_by(tables: Tables) -> DataFrame:
     )
 
 
-def _whole_topics(tables: Tables) -> DataFrame:
+def _whole_topics(tables: Tables) -> Frame:
     """`end`: the sum of the ends of a topic's queues according to the log, for topics of which the
     log has all messages between the first and the last of each queue, each once and in order."""
     queue = [*_TOPIC, "queue_id"]
@@ -100,7 +100,7 @@ def _whole_topics(tables: Tables) -> DataFrame:
     )
 
 
-def _whole_stores(tables: Tables, rows: DataFrame) -> DataFrame:
+def _whole_stores(tables: Tables, rows: Frame) -> Frame:
     """Rows of stores whose own journal was read, and in whose log the minute never falls."""
     spoke = tables.brokers.where(F.col("answered") & (F.col("role") != "STORE")).select(*ORIGIN)
     before_ms = F.try_add(F.col("store_ms"), F.col("back_ms"))
@@ -112,10 +112,10 @@ def _whole_stores(tables: Tables, rows: DataFrame) -> DataFrame:
             & ~F.coalesce(is_within_minute, F.lit(False))
         )
     ).select(*ORIGIN)
-    return rows.join(F.broadcast(spoke.union(fallen).distinct()), ORIGIN, "left_anti")
+    return rows.join(F.broadcast(spoke.unionByName(fallen).distinct()), ORIGIN, "left_anti")
 
 
-def _delivered_by(tables: Tables, stored: DataFrame) -> DataFrame:
+def _delivered_by(tables: Tables, stored: Frame) -> Frame:
     """By group, topic and minute with commits: `claimed`, the sum of the group's highest offsets
     when the minute ended, for queues with messages in the log."""
     queues = tables.queue_ranges.where(F.col("source") == "LOG").select(*_TOPIC, "queue_id")
@@ -147,7 +147,7 @@ def _delivered_by(tables: Tables, stored: DataFrame) -> DataFrame:
     )
 
 
-def _journal_minutes(stored: DataFrame) -> DataFrame:
+def _journal_minutes(stored: Frame) -> Frame:
     """The journal records stored in each minute, once for each block that they are in, so that
     commits can be joined by equality."""
     begin, end = F.col("records_begin"), F.col("records_end")

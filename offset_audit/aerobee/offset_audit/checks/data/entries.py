@@ -13,11 +13,6 @@ without messages looks as if it had lost all its files: no more can be proved.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compared
 from aerobee.offset_audit.checks.data.places import by_place, place_text
@@ -27,11 +22,14 @@ from aerobee.offset_audit.checks.data.stores import (
     verify_command,
     with_roles,
 )
-from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
+from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.tables import Tables
 
 
-def _gap(tables: Tables, limits: Limits) -> DataFrame:
+def _gap(tables: Tables, limits: Limits) -> Frame:
     """One finding for each queue, or for a store with many."""
     lost = compared(tables, limits).where(
         F.col("class").isin("LOST", "HOLE") & F.col("fault_position").isNull()
@@ -41,16 +39,10 @@ def _gap(tables: Tables, limits: Limits) -> DataFrame:
         "GAP",
         severity=loss_severity(),
         evidence=sentence(
-            count_text(F.col("messages"), "message is", "messages are"),
-            " not in the log: ",
-            place_text(),
-            "; ",
-            F.col("listed"),
-            " of them are still listed by their queues; around byte ",
-            F.col("first_position"),
-            " of the log in ",
-            F.col("store"),
-            ".",
+            "{messages|message is|messages are} not in the log: {place}; {listed} of "
+            "them are still listed by their queues; around byte {first_position} of "
+            "the log in {store}.",
+            place=place_text(),
         ),
         affected=F.col("messages"),
         command=verify_command(),
@@ -67,26 +59,26 @@ GAP = Check(
 
 
 def _faults_and_former_lives(
-    found: DataFrame,
+    found: Frame,
     tables: Tables,
     check: str,
     *,
     fault: str,
     former: str,
     note: str,
-    evidence: Sequence[Column | str],
+    evidence: str,
     command: Column,
-) -> DataFrame:
+) -> Frame:
     """One finding for each queue, or for a store with many: errors for rows of `compare` of class
     `fault`, information for those of class `former`, whose evidence ends with `note`."""
 
-    def findings(rows_of: str, severity: Severity, end: str) -> DataFrame:
+    def findings(rows_of: str, severity: Severity, end: str) -> Frame:
         rows = found.where(F.col("class") == rows_of)
         return finding_rows(
             with_roles(by_place(rows), tables),
             check,
             severity=severity,
-            evidence=sentence(*evidence, f"{end}."),
+            evidence=sentence(f"{evidence}{end}.", place=place_text()),
             affected=F.col("messages"),
             command=command,
         )
@@ -94,7 +86,7 @@ def _faults_and_former_lives(
     return findings(fault, Severity.ERROR, "").unionByName(findings(former, Severity.INFO, note))
 
 
-def _missing_entry(tables: Tables, limits: Limits) -> DataFrame:
+def _missing_entry(tables: Tables, limits: Limits) -> Frame:
     """One finding for each queue, or for a store with many."""
     return _faults_and_former_lives(
         compared(tables, limits),
@@ -104,15 +96,8 @@ def _missing_entry(tables: Tables, limits: Limits) -> DataFrame:
         former="FORMER",
         note="; no entry, known end or group says that these queues ever had a message, so their "
         "topic was deleted and created again, or all its files are lost",
-        evidence=(
-            count_text(F.col("messages"), "record of the log is", "records of the log are"),
-            " not listed by the queue: ",
-            place_text(),
-            "; the first is at byte ",
-            F.col("first_position"),
-            " of the log in ",
-            F.col("store"),
-        ),
+        evidence="{messages|record of the log is|records of the log are} not listed by the queue: "
+        "{place}; the first is at byte {first_position} of the log in {store}",
         command=repair_command(),
     )
 
@@ -126,7 +111,7 @@ MISSING_ENTRY = Check(
 )
 
 
-def _duplicate(tables: Tables, limits: Limits) -> DataFrame:
+def _duplicate(tables: Tables, limits: Limits) -> Frame:
     """One finding for each queue, or for a store with many."""
     return _faults_and_former_lives(
         compared(tables, limits),
@@ -135,17 +120,8 @@ def _duplicate(tables: Tables, limits: Limits) -> DataFrame:
         fault="DUPLICATE",
         former="AGAIN",
         note="; all come before the first one that the queue lists, so the queue began again",
-        evidence=(
-            count_text(F.col("messages"), "further record has", "further records have"),
-            " the queue offset of another record: ",
-            place_text(),
-            "; the first is at byte ",
-            F.col("first_position"),
-            " of the log in ",
-            F.col("store"),
-            ", ",
-            F.col("detail"),
-        ),
+        evidence="{messages|further record has|further records have} the queue offset of another "
+        "record: {place}; the first is at byte {first_position} of the log in {store}, {detail}",
         command=verify_command(),
     )
 

@@ -11,9 +11,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compared
 from aerobee.offset_audit.checks.data.fault_kinds import HIDING
@@ -25,7 +22,9 @@ from aerobee.offset_audit.checks.data.stores import (
     whole_until,
     with_roles,
 )
-from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
+from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.tables import Tables
 from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
 
@@ -34,7 +33,7 @@ _COPY: Final = [*STORE, "group", "copied", "attempt"]
 """`copied`: the id shared by all copies of a message."""
 
 
-def _readable(rows: DataFrame, tables: Tables) -> DataFrame:
+def _readable(rows: Frame, tables: Tables) -> Frame:
     damaged = tables.faults.where(F.col("kind").isin(list(HIDING))).select(*STORE).distinct()
     return rows.join(F.broadcast(damaged), STORE, "left_anti")
 
@@ -42,7 +41,7 @@ def _readable(rows: DataFrame, tables: Tables) -> DataFrame:
 # ------------------------------------------------------------------------------------- letters
 
 
-def _letters_of_nowhere(tables: Tables) -> DataFrame:
+def _letters_of_nowhere(tables: Tables) -> Frame:
     """By queue and group: `messages`, those without a named origin (`unnamed`), and the first."""
     begins = tables.log_ranges.groupBy(*STORE).agg(F.min("begin").alias("log_begin"))
     ends = (
@@ -83,16 +82,11 @@ def _letters_of_nowhere(tables: Tables) -> DataFrame:
     )
 
 
-def _dead_letter_origin(tables: Tables, limits: Limits) -> DataFrame:
+def _dead_letter_origin(tables: Tables, limits: Limits) -> Frame:
     """One finding for each queue of dead letters."""
     named = sentence(
-        " names ",
-        F.col("first.origin_topic"),
-        "/",
-        F.col("first.origin_queue_id"),
-        ", queue offset ",
-        F.col("first.origin_offset"),
-        ", which that queue never had",
+        " names {first.origin_topic}/{first.origin_queue_id}, queue offset "
+        "{first.origin_offset}, which that queue never had"
     )
     return finding_rows(
         with_roles(_letters_of_nowhere(tables), tables),
@@ -101,23 +95,13 @@ def _dead_letter_origin(tables: Tables, limits: Limits) -> DataFrame:
             Severity.ERROR.value
         ),
         evidence=sentence(
-            count_text(F.col("messages"), "dead letter", "dead letters"),
-            " of group ",
-            F.col("group"),
-            " without origin; the first, queue offset ",
-            F.col("first.queue_offset"),
-            " at byte ",
-            F.col("first.position"),
-            " of the log, id ",
-            F.col("first.unique_key"),
-            ",",
-            F.when(
+            "{messages|dead letter|dead letters} of group {group} without origin; the "
+            "first, queue offset {first.queue_offset} at byte {first.position} of the "
+            "log, id {first.unique_key},{origin}; store {store}.",
+            origin=F.when(
                 F.col("first.origin_topic").isNull(),
                 " does not name the message that failed",
             ).otherwise(named),
-            "; store ",
-            F.col("store"),
-            ".",
         ),
         affected=F.col("messages"),
         command=verify_command(),
@@ -127,7 +111,7 @@ def _dead_letter_origin(tables: Tables, limits: Limits) -> DataFrame:
 # ------------------------------------------------------------------------------------- retries
 
 
-def _retry_lost(tables: Tables, limits: Limits) -> DataFrame:
+def _retry_lost(tables: Tables, limits: Limits) -> Frame:
     """One finding for each group in a store."""
     lost = _never_copied(tables, limits).unionByName(_never_arrived(tables, limits))
     found = lost.groupBy(*STORE, "group").agg(
@@ -142,29 +126,18 @@ def _retry_lost(tables: Tables, limits: Limits) -> DataFrame:
         "RETRY_LOST",
         severity=loss_severity(),
         evidence=sentence(
-            count_text(F.col("messages"), "message", "messages"),
-            " of group ",
-            F.col("group"),
-            " failed and will not come again: ",
-            F.col("messages") - F.col("copied"),
-            " sent back without a copy, ",
-            F.col("copied"),
-            " with a copy that waits no more and is not in the retry topic; the first: ",
-            F.col("first.topic"),
-            "/",
-            F.col("first.queue_id"),
-            ", queue offset ",
-            F.col("first.queue_offset"),
-            "; store ",
-            F.col("store"),
-            ".",
+            "{messages|message|messages} of group {group} failed and will not come "
+            "again: {messages - copied} sent back without a copy, {copied} with a copy that waits "
+            "no more and is not in the retry topic; the first: "
+            "{first.topic}/{first.queue_id}, queue offset {first.queue_offset}; store "
+            "{store}.",
         ),
         affected=F.col("messages"),
         command=verify_command(),
     )
 
 
-def _never_copied(tables: Tables, limits: Limits) -> DataFrame:
+def _never_copied(tables: Tables, limits: Limits) -> Frame:
     """What the journal of offsets says was sent back and copied, and of which there is no copy.
 
     Not for brokers that answered: their journal continues after their files were read.
@@ -201,7 +174,7 @@ def _never_copied(tables: Tables, limits: Limits) -> DataFrame:
     )
 
 
-def _never_arrived(tables: Tables, limits: Limits) -> DataFrame:
+def _never_arrived(tables: Tables, limits: Limits) -> Frame:
     """Copies that no longer wait and did not reach the retry topic.
 
     A copy may be rolled forward, and then waits as another record: the message counts. What its
@@ -212,7 +185,7 @@ def _never_arrived(tables: Tables, limits: Limits) -> DataFrame:
     still = waited.join(
         tables.pending.select(*STORE, "position").distinct(), [*STORE, "position"], "left_semi"
     )
-    there = copies.where(F.col("state") == "RETRY").select(*_COPY).union(still.select(*_COPY))
+    there = copies.where(F.col("state") == "RETRY").select(*_COPY).unionByName(still.select(*_COPY))
     topics = (
         tables.topics.where(F.col("topic").startswith(RETRY_PREFIX))
         .select(*ORIGIN, F.col("topic").alias("retry_topic"))
@@ -248,7 +221,7 @@ def _never_arrived(tables: Tables, limits: Limits) -> DataFrame:
 _PLACE: Final = ["topic", "queue_id", "queue_offset"]
 
 
-def _copied_twice(tables: Tables) -> DataFrame:
+def _copied_twice(tables: Tables) -> Frame:
     """Numbers of the journal under which the log has more than one copy. A record moved on from a
     copy has no number of the journal."""
     return (
@@ -265,7 +238,7 @@ def _copied_twice(tables: Tables) -> DataFrame:
     )
 
 
-def _delivered_twice(tables: Tables) -> DataFrame:
+def _delivered_twice(tables: Tables) -> Frame:
     """Messages that are in the retry topic more often than the journal recorded copies. Those that
     reached it before their first copy in the log have copies that were removed."""
     copies = _readable(tables.failed, tables).withColumn(
@@ -274,7 +247,7 @@ def _delivered_twice(tables: Tables) -> DataFrame:
     waited = (
         copies.where((F.col("state") == "WAITING") & F.col("number").isNotNull())
         .groupBy(*_COPY)
-        .agg(F.countDistinct("number").alias("numbers"), F.min("position").alias("begin"))
+        .agg(F.count_distinct("number").alias("numbers"), F.min("position").alias("begin"))
     )
     return (
         copies.where(F.col("state") == "RETRY")
@@ -292,7 +265,7 @@ def _delivered_twice(tables: Tables) -> DataFrame:
     )
 
 
-def _retry_twice(tables: Tables, limits: Limits) -> DataFrame:
+def _retry_twice(tables: Tables, limits: Limits) -> Frame:
     """One finding for each group in a store."""
     twice = _copied_twice(tables).unionByName(_delivered_twice(tables))
     found = twice.groupBy(*STORE, "group").agg(
@@ -300,34 +273,15 @@ def _retry_twice(tables: Tables, limits: Limits) -> DataFrame:
         F.sum("copies").alias("copies"),
         F.min_by(F.struct("first", "last"), "at").alias("one"),
     )
-
-    def place(name: str) -> tuple[Column | str, ...]:
-        at = f"one.{name}"
-        return (
-            F.col(f"{at}.topic"),
-            "/",
-            F.col(f"{at}.queue_id"),
-            ", queue offset ",
-            F.col(f"{at}.queue_offset"),
-        )
-
     return finding_rows(
         with_roles(found, tables),
         "RETRY_TWICE",
         severity=F.lit(Severity.ERROR.value),
         evidence=sentence(
-            count_text(F.col("messages"), "message", "messages"),
-            " of group ",
-            F.col("group"),
-            " failed once, with ",
-            F.col("copies"),
-            " copies; the first: ",
-            *place("first"),
-            ", and ",
-            *place("last"),
-            "; store ",
-            F.col("store"),
-            ".",
+            "{messages|message|messages} of group {group} failed once, with {copies} copies; the "
+            "first: {one.first.topic}/{one.first.queue_id}, queue offset "
+            "{one.first.queue_offset}, and {one.last.topic}/{one.last.queue_id}, queue offset "
+            "{one.last.queue_offset}; store {store}.",
         ),
         affected=F.col("messages"),
         command=verify_command(),

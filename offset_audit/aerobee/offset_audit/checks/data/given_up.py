@@ -5,16 +5,16 @@ Reported while the timer journal has it, until retention removes that part of th
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.stores import ORIGIN, STORE, verify_command, with_roles
-from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence, utc_time
+from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.tables import Tables
 
 
-def _given_up(tables: Tables, limits: Limits) -> DataFrame:
+def _given_up(tables: Tables, limits: Limits) -> Frame:
     """One finding for each queue of the system topics. If all were for topics that no longer exist,
     this was intended: a warning."""
     topics = tables.topics.select(*ORIGIN, F.col("topic").alias("real_topic")).distinct()
@@ -40,21 +40,12 @@ def _given_up(tables: Tables, limits: Limits) -> DataFrame:
         "GIVEN_UP",
         severity=F.when(F.col("is_wrong"), Severity.ERROR.value).otherwise(Severity.WARNING.value),
         evidence=sentence(
-            count_text(F.col("messages"), "message of ", "messages of "),
-            F.col("topic"),
-            "/",
-            F.col("queue_id"),
-            " could not be delivered and will not be; the first, queue offset ",
-            F.col("first.queue_offset"),
-            _told("unique_key", ", id "),
-            _told("real_topic", ", for topic "),
-            ", was due at ",
-            utc_time(F.col("first.due_ms")),
-            ": ",
-            F.col("first.reason"),
-            "; store ",
-            F.col("store"),
-            ".",
+            "{messages|message of |messages of }{topic}/{queue_id} could not be "
+            "delivered and will not be; the first, queue offset "
+            "{first.queue_offset}{id}{target}, was due at {first.due_ms|instant}: "
+            "{first.reason}; store {store}.",
+            id=_told("unique_key", ", id "),
+            target=_told("real_topic", ", for topic "),
         ),
         affected=F.col("messages"),
         command=verify_command(),
@@ -63,7 +54,7 @@ def _given_up(tables: Tables, limits: Limits) -> DataFrame:
 
 def _told(name: str, before: str) -> Column:
     value = F.col(f"first.{name}")
-    return F.when(value.isNotNull(), sentence(before, value)).otherwise("")
+    return F.when(value.isNotNull(), sentence(before + "{value}", value=value)).otherwise("")
 
 
 GIVEN_UP = Check(

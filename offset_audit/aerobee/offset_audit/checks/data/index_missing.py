@@ -6,9 +6,6 @@ store covers both.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data import fault_kinds
 from aerobee.offset_audit.checks.data.stores import (
@@ -19,8 +16,11 @@ from aerobee.offset_audit.checks.data.stores import (
     whole_until,
     with_roles,
 )
-from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
-from aerobee.offset_audit.tables import Tables, empty_frame
+from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
+from aerobee.offset_audit.tables import Tables
 
 NAME = "INDEX_MISSING"
 _MISSING = """cluster string, broker_name string, broker_id int, store string, keys long,
@@ -28,7 +28,7 @@ first_position long, last_position long, topics array<string>"""
 _TOPICS_NAMED_MAX = 3
 
 
-def run(tables: Tables, limits: Limits) -> DataFrame:
+def run(tables: Tables, limits: Limits) -> Frame:
     """One finding for each store."""
     missing = _missing(tables, limits)
     damage = (
@@ -46,16 +46,20 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
         with_roles(found, tables),
         NAME,
         severity=Severity.ERROR,
-        evidence=sentence(_keys_text(), _fault_text(), "; store ", F.col("store"), "."),
+        evidence=sentence(
+            "{keys_told}{fault_told}; store {store}.",
+            keys_told=_keys_text(),
+            fault_told=_fault_text(),
+        ),
         affected=F.coalesce("keys", F.lit(0)),
         command=repair_command("--rebuild-index"),
     )
 
 
-def _missing(tables: Tables, limits: Limits) -> DataFrame:
+def _missing(tables: Tables, limits: Limits) -> Frame:
     """Keys that are in the log but not in the index, by store."""
     if tables.key_rows is None:
-        return empty_frame(tables.brokers.sparkSession, _MISSING)
+        return tables.brokers.engine.frame(_MISSING, [])
     sides = tables.index_ranges.groupBy(*STORE, "block").agg(
         *(
             F.sum(F.when(F.col("source") == source, F.col(column))).alias(f"{source}_{column}")
@@ -102,15 +106,10 @@ def _keys_text() -> Column:
     return F.when(
         F.col("keys") > 0,
         sentence(
-            "A search would not find ",
-            count_text(F.col("keys"), "key", "keys"),
-            " of records between byte ",
-            F.col("first_position"),
-            " and ",
-            F.col("last_position"),
-            " of the log, topics ",
-            topics,
-            F.when(more > 0, sentence(" and ", more, " more")).otherwise(""),
+            "A search would not find {keys|key|keys} of records between byte "
+            "{first_position} and {last_position} of the log, topics {named}{more}",
+            named=topics,
+            more=F.when(more > 0, sentence(" and {more} more", more=more)).otherwise(""),
         ),
     ).otherwise("Every key is found, but the index is damaged")
 
@@ -120,15 +119,12 @@ def _fault_text() -> Column:
     return F.when(
         F.col("faults") > 0,
         sentence(
-            "; ",
-            fault.kind,
-            " in ",
-            fault.file,
-            F.when(fault.position.isNotNull(), sentence(" at byte ", fault.position)).otherwise(""),
-            F.when(fault.detail.isNotNull(), sentence(" (", fault.detail, ")")).otherwise(""),
-            F.when(F.col("faults") > 1, sentence(" and ", F.col("faults") - 1, " more")).otherwise(
-                ""
-            ),
+            "; {fault.kind} in {fault.file}{place}{why}{others}",
+            place=F.when(
+                fault.position.isNotNull(), sentence(" at byte {fault.position}")
+            ).otherwise(""),
+            why=F.when(fault.detail.isNotNull(), sentence(" ({fault.detail})")).otherwise(""),
+            others=F.when(F.col("faults") > 1, sentence(" and {faults - 1} more")).otherwise(""),
         ),
     ).otherwise("")
 

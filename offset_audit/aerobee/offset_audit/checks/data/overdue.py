@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.stores import ORIGIN, STORE, verify_command, with_roles
-from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence, utc_time
+from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.tables import Tables
 
 _FIRST: Final = ("queue_offset", "position", "due_ms", "unique_key", "real_topic")
 
 
-def _overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: str) -> DataFrame:
+def _overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: str) -> Frame:
     """One finding for each queue of the system topic in which messages of `kind` are overdue.
 
     `meaning`: what did not happen to them.
@@ -44,26 +44,13 @@ def _overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: 
         check,
         severity=Severity.ERROR,
         evidence=sentence(
-            count_text(F.col("messages"), "message of ", "messages of "),
-            F.col("topic"),
-            "/",
-            F.col("queue_id"),
-            f" {meaning}; the oldest, queue offset ",
-            F.col("first.queue_offset"),
-            " at byte ",
-            F.col("first.position"),
-            " of the log",
-            _told("unique_key", ", id "),
-            _told("real_topic", ", for topic "),
-            ", was due at ",
-            utc_time(F.col("first.due_ms")),
-            ", ",
-            F.col("late_ms"),
-            " ms before ",
-            utc_time(F.col("alive_until_ms")),
-            "; store ",
-            F.col("store"),
-            ".",
+            f"{{messages|message of |messages of }}{{topic}}/{{queue_id}} {meaning}; "
+            f"the oldest, queue offset {{first.queue_offset}} at byte "
+            f"{{first.position}} of the log{{id}}{{target}}, was due at "
+            f"{{first.due_ms|instant}}, {{late_ms}} ms before "
+            f"{{alive_until_ms|instant}}; store {{store}}.",
+            id=_told("unique_key", ", id "),
+            target=_told("real_topic", ", for topic "),
         ),
         affected=F.col("messages"),
         command=verify_command(),
@@ -72,10 +59,10 @@ def _overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: 
 
 def _told(name: str, before: str) -> Column:
     value = F.col(f"first.{name}")
-    return F.when(value.isNotNull(), sentence(before, value)).otherwise("")
+    return F.when(value.isNotNull(), sentence(before + "{value}", value=value)).otherwise("")
 
 
-def _alive_until(tables: Tables, limits: Limits) -> DataFrame:
+def _alive_until(tables: Tables, limits: Limits) -> Frame:
     """Until when each store's broker certainly worked: its newest record, or its reading as
     master."""
     newest = (

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.data.stores import PLACES_MAX, STORE
-from aerobee.offset_audit.checks.finding_rows import count_text, sentence
+from aerobee.offset_audit.checks.finding_rows import sentence
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column, Window
 
 
-def by_place(trouble: DataFrame) -> DataFrame:
+def by_place(trouble: Frame) -> Frame:
     """Rows of `compare` summed by queue; a store with more than PLACES_MAX queues gets one row.
 
     `topic` and `queue_id` are null in such a row. `listed`: how many of the messages are listed by
@@ -52,37 +52,21 @@ def place_text() -> Column:
     return F.when(
         F.col("queue_id").isNotNull(),
         sentence(
-            F.col("topic"),
-            "/",
-            F.col("queue_id"),
-            F.when(
+            "{topic}/{queue_id}{offsets}",
+            offsets=F.when(
                 F.col("first_offset") == F.col("last_offset"),
-                sentence(", queue offset ", F.col("first_offset")),
+                sentence(", queue offset {first_offset}"),
             )
             .when(
                 F.try_subtract(F.col("messages"), F.lit(1))
                 == F.try_subtract(F.col("last_offset"), F.col("first_offset")),
-                sentence(", queue offsets ", F.col("first_offset"), " to ", F.col("last_offset")),
+                sentence(", queue offsets {first_offset} to {last_offset}"),
             )
-            .otherwise(
-                sentence(
-                    ", queue offsets between ",
-                    F.col("first_offset"),
-                    " and ",
-                    F.col("last_offset"),
-                )
-            ),
+            .otherwise(sentence(", queue offsets between {first_offset} and {last_offset}")),
         ),
     ).otherwise(
         sentence(
-            count_text(F.col("queues"), "queue", "queues"),
-            " of ",
-            count_text(F.col("topics"), "topic", "topics"),
-            ", first ",
-            F.col("first.topic"),
-            "/",
-            F.col("first.queue_id"),
-            " from queue offset ",
-            F.col("first.first_offset"),
+            "{queues|queue|queues} of {topics|topic|topics}, first "
+            "{first.topic}/{first.queue_id} from queue offset {first.first_offset}"
         )
     )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.stores import STORE, with_roles
-from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence, utc_time
+from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.tables import Tables
 
 
-def _set_aside(tables: Tables, limits: Limits) -> DataFrame:
+def _set_aside(tables: Tables, limits: Limits) -> Frame:
     """One finding for each store that has some."""
     found = (
         tables.pending.where((F.col("kind") == "ASIDE") & ~F.coalesce("resolved", F.lit(False)))
@@ -28,20 +27,12 @@ def _set_aside(tables: Tables, limits: Limits) -> DataFrame:
         "SET_ASIDE",
         severity=Severity.WARNING,
         evidence=sentence(
-            count_text(F.col("messages"), "transaction waits", "transactions wait"),
-            " for an operator, since no producer said how it ends; the first, queue offset ",
-            F.col("first.queue_offset"),
-            " of ",
-            F.col("topic"),
-            ", id ",
-            F.coalesce("first.unique_key", F.lit("unknown")),
-            ", for topic ",
-            F.coalesce("first.real_topic", F.lit("unknown")),
-            ", was set aside at ",
-            utc_time(F.col("first.store_ms")),
-            "; store ",
-            F.col("store"),
-            ".",
+            "{messages|transaction waits|transactions wait} for an operator, since no "
+            "producer said how it ends; the first, queue offset {first.queue_offset} "
+            "of {topic}, id {id}, for topic {target}, was set aside at "
+            "{first.store_ms|instant}; store {store}.",
+            id=F.coalesce("first.unique_key", F.lit("unknown")),
+            target=F.coalesce("first.real_topic", F.lit("unknown")),
         ),
         affected=F.col("messages"),
         command=F.lit("aerobee transaction list --set-aside"),

@@ -3,11 +3,11 @@ complete."""
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import command_line
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.tables import Tables
 
 ORIGIN = ["cluster", "broker_name", "broker_id"]
@@ -16,7 +16,7 @@ PLACES_MAX = 16
 """Up to this many queues of a store have one finding each; more make one finding of the store."""
 
 
-def with_roles(found: DataFrame, tables: Tables) -> DataFrame:
+def with_roles(found: Frame, tables: Tables) -> Frame:
     """`found` with `role` and `epoch` of the broker, and `is_copy`: a known master has a store of
     its own.
 
@@ -54,7 +54,7 @@ def loss_severity() -> Column:
     return F.when(F.col("is_copy"), Severity.ERROR.value).otherwise(Severity.CRITICAL.value)
 
 
-def whole_until(tables: Tables, limits: Limits, column: str) -> DataFrame:
+def whole_until(tables: Tables, limits: Limits, column: str) -> Frame:
     """`until_ms` of each origin: messages stored before this are reported if they are missing.
 
     If the files do not say, they may be growing now: recent messages may be in flight.
@@ -68,7 +68,7 @@ def whole_until(tables: Tables, limits: Limits, column: str) -> DataFrame:
     return told.select(*ORIGIN, F.coalesce("until_ms", settled_ms).alias("until_ms"))
 
 
-def still_there(rows: DataFrame, begins: DataFrame | None, position: str) -> DataFrame:
+def still_there(rows: Frame, begins: Frame | None, position: str) -> Frame:
     """Rows with `store` at a position that the log still has, by `Tables.log_begins`: of two
     compared sides, one may have been read before retention removed it, the other after."""
     if begins is None:

@@ -9,20 +9,17 @@ SKIPPED, OUT_OF_RANGE_LOW and LAG.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compared
 from aerobee.offset_audit.checks.data.deliveries import too_many_deliveries
 from aerobee.offset_audit.checks.data.fault_kinds import BAD_TIME, HIDING
 from aerobee.offset_audit.checks.finding_rows import (
     command_line,
-    count_text,
     finding_rows,
     sentence,
-    utc_time,
 )
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.tables import Tables
 
 NAME = "TIER_IMBALANCE"
@@ -30,7 +27,7 @@ GROUP = ["cluster", "broker_name"]
 MINUTE_MS = 60_000
 
 
-def run(tables: Tables, limits: Limits) -> DataFrame:
+def run(tables: Tables, limits: Limits) -> Frame:
     """One finding for each topic of a broker group, and for each group on a topic."""
     settled = tables.minutes.where(
         F.try_multiply(F.col("minute") + 1, F.lit(MINUTE_MS)) <= limits.now_ms - limits.settle_ms
@@ -39,7 +36,7 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
     return _acknowledged(lost).unionByName(_delivered(too_many_deliveries(tables)))
 
 
-def _acknowledged(lost: DataFrame) -> DataFrame:
+def _acknowledged(lost: Frame) -> Frame:
     found = lost.groupBy(*GROUP, "topic").agg(
         F.count("*").alias("minutes"),
         F.try_sum(F.try_subtract("claimed", "stored")).alias("missing"),
@@ -50,23 +47,17 @@ def _acknowledged(lost: DataFrame) -> DataFrame:
         NAME,
         severity=Severity.CRITICAL,
         evidence=sentence(
-            count_text(F.col("missing"), "more message was", "more messages were"),
-            " acknowledged than the log has, in ",
-            count_text(F.col("minutes"), "minute", "minutes"),
-            "; first minute ",
-            utc_time(F.try_multiply(F.col("first.minute"), F.lit(MINUTE_MS))),
-            ": ",
-            F.col("first.claimed"),
-            " acknowledged, ",
-            F.col("first.stored"),
-            " stored.",
+            "{missing|more message was|more messages were} acknowledged than the log "
+            "has, in {minutes|minute|minutes}; first minute {try_multiply(first.minute, "
+            "60000)|instant}: {first.claimed} "
+            "acknowledged, {first.stored} stored.",
         ),
         affected=F.col("missing"),
         command=command_line("aerobee topic show", "topic"),
     )
 
 
-def _delivered(early: DataFrame) -> DataFrame:
+def _delivered(early: Frame) -> Frame:
     """The replica that reports most counts; a message given too early counts in each minute until
     it is stored, so the worst minute has them all."""
     missing = F.try_subtract("claimed", "stored")
@@ -90,26 +81,18 @@ def _delivered(early: DataFrame) -> DataFrame:
         NAME,
         severity=Severity.CRITICAL,
         evidence=sentence(
-            "Group ",
-            F.col("group"),
-            " was given ",
-            count_text(F.col("missing"), "message", "messages"),
-            " of topic ",
-            F.col("topic"),
-            " that the log did not have: by ",
-            utc_time(F.try_multiply(F.col("worst.minute") + 1, F.lit(MINUTE_MS))),
-            " its journal had ",
-            F.col("worst.claimed"),
-            " committed, and ",
-            F.col("worst.stored"),
-            " had been stored; as many later messages may have been skipped.",
+            "Group {group} was given {missing|message|messages} of topic {topic} that "
+            "the log did not have: by {try_multiply(worst.minute + 1, 60000)|instant} its "
+            "journal had {worst.claimed} "
+            "committed, and {worst.stored} had been stored; as many later messages "
+            "may have been skipped.",
         ),
         affected=F.col("missing"),
         command=command_line("aerobee group show", "group"),
     )
 
 
-def _stored(settled: DataFrame, tables: Tables) -> DataFrame:
+def _stored(settled: Frame, tables: Tables) -> Frame:
     """The maximum over the replicas for each minute and topic; 0 if a log spans the minute and has
     nothing. Only minutes for which some replica's log is complete."""
     of_replicas = settled.where(F.col("tier") == "STORED")
@@ -127,7 +110,7 @@ def _stored(settled: DataFrame, tables: Tables) -> DataFrame:
     return counted.join(F.broadcast(spans), GROUP, "right")
 
 
-def _lost(settled: DataFrame, stored: DataFrame) -> DataFrame:
+def _lost(settled: Frame, stored: Frame) -> Frame:
     acknowledged = (
         settled.where(F.col("tier") == "ACKNOWLEDGED")
         .groupBy(*GROUP, "topic", "minute")
@@ -136,7 +119,7 @@ def _lost(settled: DataFrame, stored: DataFrame) -> DataFrame:
     return _compared(acknowledged, stored)
 
 
-def _compared(claimed: DataFrame, stored: DataFrame) -> DataFrame:
+def _compared(claimed: Frame, stored: Frame) -> Frame:
     """Minutes with more claimed than stored, in the span for which the log is complete."""
     spans = F.broadcast(stored.select(*GROUP, "first_minute", "last_minute").distinct())
     counts = stored.where(F.col("topic").isNotNull()).select(
@@ -153,7 +136,7 @@ def _compared(claimed: DataFrame, stored: DataFrame) -> DataFrame:
     )
 
 
-def _unexplained(lost: DataFrame, tables: Tables, limits: Limits) -> DataFrame:
+def _unexplained(lost: Frame, tables: Tables, limits: Limits) -> Frame:
     """Without topics whose losses other checks report, and broker groups with a store whose log is
     partly unreadable or contains a wrong time: CORRUPT reports those."""
     told = compared(tables, limits).where(F.col("class").isin("LOST", "HOLE"))

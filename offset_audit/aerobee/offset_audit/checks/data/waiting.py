@@ -3,12 +3,12 @@ happened to those that groups could not handle."""
 
 from __future__ import annotations
 
-from functools import partial, reduce
+from functools import reduce
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame, union
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.tables import Tables
 from aerobee.store.format.dead_letter_fields import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
@@ -19,7 +19,7 @@ _COPIES: Final = ("waiting", "again", "dead", "resent")
 _STATES: Final = ("unread", *_COPIES)
 
 
-def waiting_by_topic(tables: Tables) -> DataFrame:
+def waiting_by_topic(tables: Tables) -> Frame:
     """`cluster`, `topic` (the messages' target), `kind`, `messages`, and `first_due_ms`.
 
     Replicas of one broker count once: the one of them and their stores that knows most.
@@ -48,7 +48,7 @@ def waiting_by_topic(tables: Tables) -> DataFrame:
     )
 
 
-def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -> DataFrame:
+def failed_by_group(tables: Tables, states: Frame, *, knows_waiting: bool) -> Frame:
     """For groups with failed messages: `cluster`, `group`, and how many messages are in which
     state.
 
@@ -92,7 +92,7 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
         _stored(tables, DEAD_LETTER_PREFIX, "dead"),
         resent.withColumn("dead", -(F.col("resent") + F.col("returned"))).drop("returned"),
     ]
-    together = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
+    together = union(parts, allow_missing=True)
     zero = F.lit(0).cast("long")
     sums = together.groupBy(*_GROUP).agg(
         *(F.try_sum(name).alias(name) for name in ("sent", *_STATES, "copied", "taken_back")),
@@ -120,7 +120,7 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
     return _with_finished(found)
 
 
-def _with_finished(found: DataFrame) -> DataFrame:
+def _with_finished(found: Frame) -> Frame:
     """Adds `twice` and `finished`, where they are known."""
     copies = reduce(Column.__add__, map(F.col, _COPIES))
     # Of the copies that the journal knows, those that are finished may be any.
@@ -146,7 +146,7 @@ def _group_of(prefix: str) -> Column:
     return F.substring("topic", len(prefix) + 1, 1 << 20).alias("group")
 
 
-def _sent_back(tables: Tables, states: DataFrame) -> DataFrame:
+def _sent_back(tables: Tables, states: Frame) -> Frame:
     """Messages after the committed offset that are finished all the same, once each."""
     resets = (
         tables.journal.where(F.col("kind") == "reset")
@@ -164,7 +164,7 @@ def _sent_back(tables: Tables, states: DataFrame) -> DataFrame:
     )
 
 
-def _send_backs(tables: Tables) -> DataFrame:
+def _send_backs(tables: Tables) -> Frame:
     """How often messages of each group were sent back, as far as journals say, and for how many of
     these a later reset made the group read the message again."""
     place = [*_KEY, "offset", "journal_offset"]
@@ -197,7 +197,7 @@ def _send_backs(tables: Tables) -> DataFrame:
     )
 
 
-def _resent(tables: Tables) -> DataFrame:
+def _resent(tables: Tables) -> Frame:
     """Letters that their queues still have; once each, although each replica's journal contains
     it."""
     begins = (
@@ -219,7 +219,7 @@ def _resent(tables: Tables) -> DataFrame:
     )
 
 
-def _stored(tables: Tables, prefix: str, name: str) -> DataFrame:
+def _stored(tables: Tables, prefix: str, name: str) -> Frame:
     """How many messages are in the groups' topics of this prefix, by queue; replicas count once."""
     queues = (
         tables.queues.where(F.col("topic").startswith(prefix))

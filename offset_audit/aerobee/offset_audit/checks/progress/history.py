@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Limits
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Window
 
 KEY: Final = ("cluster", "broker_name", "group", "topic", "queue_id")
 
@@ -51,7 +51,7 @@ RISE: Final = """aggregate(
 `runs`, their number, and of the first of them `run_at_ms`, `unread` and `committed_offset`."""
 
 
-def earlier_points(history: DataFrame, limits: Limits) -> DataFrame:
+def earlier_points(history: Frame, limits: Limits) -> Frame:
     """Per group and queue `points`: run_at_ms, committed_offset, max_offset, unread, state and
     since_ms of the newest `limits.history_runs` runs."""
     newest = Window.partitionBy("cluster").orderBy(F.desc("run_at_ms"))
@@ -59,7 +59,7 @@ def earlier_points(history: DataFrame, limits: Limits) -> DataFrame:
         history.select("cluster", "run_at_ms")
         .distinct()
         .withColumn("place", F.row_number().over(newest))
-        .filter(f"place <= {limits.history_runs}")
+        .where(f"place <= {limits.history_runs}")
         .select("cluster", "run_at_ms")
     )
     point = """struct(run_at_ms, committed_offset, max_offset,
@@ -67,5 +67,5 @@ def earlier_points(history: DataFrame, limits: Limits) -> DataFrame:
     return (
         history.join(F.broadcast(runs), ["cluster", "run_at_ms"], "leftsemi")
         .groupBy(*KEY)
-        .agg(F.expr(f"array_sort(collect_list({point})) points"))
+        .agg(F.named(f"array_sort(collect_list({point})) points"))
     )

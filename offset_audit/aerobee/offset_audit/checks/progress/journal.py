@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.progress.history import KEY
 from aerobee.offset_audit.checks.progress.replicas import BROKER, judging_replicas
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Window
 from aerobee.offset_audit.tables import Tables
 
 BLOCK_RECORDS: Final = 256
@@ -40,33 +40,33 @@ NEVER_CONSUMED: Final = """try_subtract(try_subtract(now, was), aggregate(
 """Of a jump from `was` to `now`: how many offsets between them no `later` term covers."""
 
 
-def changes(tables: Tables, limits: Limits) -> DataFrame:
+def changes(tables: Tables, limits: Limits) -> Frame:
     """The run's table, if made already; otherwise made now."""
     return find_changes(tables, limits) if tables.changes is None else tables.changes
 
 
-def find_changes(tables: Tables, limits: Limits) -> DataFrame:
+def find_changes(tables: Tables, limits: Limits) -> Frame:
     """The changes in the journals of the judging replicas, each with its `position` in the order
     that counts, and with `role`, `epoch` and `as_of_ms` of its replica. Left out are entries that a
     store's journal got after its queues were read, and everything about an offset before its newest
     deletion, at `removed_ms`: what follows is another history. A run persists them as
     `Tables.changes`."""
     rows = (
-        tables.journal.filter("kind in ('commit', 'reset', 'image', 'remove')")
+        tables.journal.where("kind in ('commit', 'reset', 'image', 'remove')")
         .join(F.broadcast(judging_replicas(tables, limits)), [*BROKER, "broker_id"])
         # Its broker may continue to write while files are read: the ends were read before.
-        .filter("role <> 'STORE' or coalesce(journal_offset < journal_end_offset, true)")
+        .where("role <> 'STORE' or coalesce(journal_offset < journal_end_offset, true)")
         .withColumn("position", F.struct("journal_offset", "entry"))
     )
-    removals = rows.filter("kind = 'remove'")
-    found = rows.filter("kind <> 'remove'")
+    removals = rows.where("kind = 'remove'")
+    found = rows.where("kind <> 'remove'")
     for number, shape in enumerate(REMOVAL_SHAPES):
         names = {name for each in REMOVAL_SHAPES for name in each}
         of_shape = " and ".join(
             f"{name} is {'not ' if name in shape else ''}null" for name in sorted(names)
         )
         newest = (
-            removals.filter(of_shape)
+            removals.where(of_shape)
             .groupBy(*BROKER, *shape)
             .agg(
                 F.max("position").alias(f"removed_at_{number}"),
@@ -78,22 +78,22 @@ def find_changes(tables: Tables, limits: Limits) -> DataFrame:
     removed_at = ", ".join(f"removed_at_{number}" for number in numbers)
     removed_ms = ", ".join(f"removed_ms_{number}" for number in numbers)
     return (
-        found.filter(f"coalesce(position > greatest({removed_at}), true)")
+        found.where(f"coalesce(position > greatest({removed_at}), true)")
         .withColumn("removed_ms", F.expr(f"greatest({removed_ms})"))
         .drop(*(f"removed_{what}_{number}" for number in numbers for what in ("at", "ms")))
     )
 
 
-def standings(changes: DataFrame, limits: Limits) -> DataFrame:
+def standings(changes: Frame, limits: Limits) -> Frame:
     """The current state according to the journal: `stands_at` and `told_ms` (its last change; null
     if only an image is left), without what may be younger than the committed offsets that were
     read; and `last_reset_ms`, of the newest reset or deletion."""
     is_settled = f"role = 'STORE' or timestamp_ms <= as_of_ms - {limits.settle_ms}"
     resets = (
-        changes.filter("kind = 'reset'")
+        changes.where("kind = 'reset'")
         .groupBy(*KEY)
         .agg(
-            F.expr(f"max(if({is_settled}, position, null)) reset_at"),
+            F.named(f"max(if({is_settled}, position, null)) reset_at"),
             F.max("timestamp_ms").alias("last_reset_ms"),
         )
     )
@@ -102,14 +102,14 @@ def standings(changes: DataFrame, limits: Limits) -> DataFrame:
         changes.join(resets, list(KEY), "left")
         .groupBy(*KEY)
         .agg(
-            F.expr(f"max(if({counts}, offset, null)) stands_at"),
-            F.expr(f"max(if({counts} and kind <> 'image', timestamp_ms, null)) told_ms"),
-            F.expr("greatest(max(last_reset_ms), max(removed_ms)) last_reset_ms"),
+            F.named(f"max(if({counts}, offset, null)) stands_at"),
+            F.named(f"max(if({counts} and kind <> 'image', timestamp_ms, null)) told_ms"),
+            F.named("greatest(max(last_reset_ms), max(removed_ms)) last_reset_ms"),
         )
     )
 
 
-def steps(changes: DataFrame, limits: Limits) -> DataFrame:
+def steps(changes: Frame, limits: Limits) -> Frame:
     """Entry by entry, for suspects only. In addition to the columns of the journal:
 
     `term`: 0 before the first reset. `stood_at`: the offset before this entry, null if the journal
@@ -128,11 +128,11 @@ def steps(changes: DataFrame, limits: Limits) -> DataFrame:
     in_term = term.orderBy("position")
     up_to_now = in_term.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return (
-        found.withColumn("term", F.expr("count_if(kind = 'reset')").over(queue))
+        found.withColumn("term", F.named("count_if(kind = 'reset')").over(queue))
         .withColumns(
             {
                 "last_ms": F.lag("timestamp_ms").over(queue),
-                "leased_before": F.expr("count_if(kind = 'commit' and lease_epoch > 0)").over(
+                "leased_before": F.named("count_if(kind = 'commit' and lease_epoch > 0)").over(
                     before
                 ),
                 "last_offset": F.lag("offset").over(in_term),
@@ -143,7 +143,7 @@ def steps(changes: DataFrame, limits: Limits) -> DataFrame:
         .withColumns(
             {
                 "stood_at": F.lag("peak").over(queue),
-                "later": F.expr(
+                "later": F.named(
                     """collect_list(if(kind = 'reset',
                         named_struct('reset_to', offset, 'reached', reached), null))"""
                 ).over(after),
@@ -153,47 +153,47 @@ def steps(changes: DataFrame, limits: Limits) -> DataFrame:
     )
 
 
-def _shared_leases(changes: DataFrame) -> DataFrame:
+def _shared_leases(changes: Frame) -> Frame:
     """Leases under which two clients committed, or one on two queues: no broker grants these."""
     place = "struct(group, topic, queue_id, client_id)"
     return (
-        changes.filter("kind = 'commit' and lease_epoch > 0")
+        changes.where("kind = 'commit' and lease_epoch > 0")
         .groupBy(*BROKER, "lease_epoch")
-        .agg(F.expr(f"min({place}) <> max({place}) is_foreign"))
-        .filter("is_foreign")
+        .agg(F.named(f"min({place}) <> max({place}) is_foreign"))
+        .where("is_foreign")
     )
 
 
-def _suspects(changes: DataFrame, foreign: DataFrame, limits: Limits) -> DataFrame:
+def _suspects(changes: Frame, foreign: Frame, limits: Limits) -> Frame:
     """Groups and queues whose entries must be examined one by one."""
-    blocks = changes.groupBy(*KEY, F.expr(f"floor(journal_offset / {BLOCK_RECORDS}) block")).agg(
-        F.expr("count_if(kind = 'reset') resets"),
-        F.expr("count_if(kind = 'commit' and lease_epoch > 0) leased"),
-        F.expr("count_if(kind = 'commit' and lease_epoch = 0) free"),
-        F.expr("min_by(offset, position) first"),
-        F.expr("max_by(offset, position) last"),
-        F.expr("min(offset) least_offset"),
-        F.expr("max(offset) most"),
+    blocks = changes.groupBy(*KEY, F.named(f"floor(journal_offset / {BLOCK_RECORDS}) block")).agg(
+        F.named("count_if(kind = 'reset') resets"),
+        F.named("count_if(kind = 'commit' and lease_epoch > 0) leased"),
+        F.named("count_if(kind = 'commit' and lease_epoch = 0) free"),
+        F.named("min_by(offset, position) first"),
+        F.named("max_by(offset, position) last"),
+        F.named("min(offset) least_offset"),
+        F.named("max(offset) most"),
     )
     before = Window.partitionBy(*KEY).orderBy("block")
     sums = (
         blocks.withColumn("most_before", F.lag("most").over(before))
         .groupBy(*KEY)
         .agg(
-            F.expr("sum(resets) resets"),
-            F.expr("sum(leased) leased"),
-            F.expr("sum(free) free"),
-            F.expr(
+            F.named("sum(resets) resets"),
+            F.named("sum(leased) leased"),
+            F.named("sum(free) free"),
+            F.named(
                 "bool_or(last < most or least_offset < first"
                 " or coalesce(first < most_before, false)) fell"
             ),
-            F.expr(
+            F.named(
                 "bool_or(coalesce(try_subtract(most, least(least_offset, most_before)), most) >"
                 f" {limits.delivery_per_s_max * limits.settle_ms // 1_000}) jumps"
             ),
         )
-        .filter("resets > 0 or (leased > 0 and free > 0) or fell or jumps")
+        .where("resets > 0 or (leased > 0 and free > 0) or fell or jumps")
         .select(*KEY)
     )
     forged = changes.join(F.broadcast(foreign), [*BROKER, "lease_epoch"], "leftsemi").select(*KEY)
-    return sums.union(forged).distinct()
+    return sums.unionByName(forged).distinct()

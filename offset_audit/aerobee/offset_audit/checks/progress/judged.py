@@ -20,9 +20,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.progress.history import (
     BEFORE_RESET,
@@ -38,20 +35,79 @@ from aerobee.offset_audit.checks.progress.replicas import (
     judging_replicas,
     of_replicas,
 )
-from aerobee.offset_audit.rules.judging import CAUSE, KNOWN, SINCE, STATE, WAITING_SINCE
-from aerobee.offset_audit.rules.names import IS_SYSTEM_GROUP, RETRY_TOPIC
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.columns_of_tables import columns_of
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.rules.names import (
+    IS_LIGHT_TOPIC,
+    IS_SYSTEM_GROUP,
+    IS_SYSTEM_TOPIC,
+    RETRY_TOPIC,
+)
 from aerobee.offset_audit.rules.rule import numbers_of
-from aerobee.offset_audit.tables import STATES, Tables, schema
+from aerobee.offset_audit.tables import STATES, Tables
 
 QUEUE: Final = (*BROKER, "topic", "queue_id")
 
+KNOWN: Final = {
+    "lag": "try_subtract(max_offset, committed_offset)",
+    "unread": """if(max_offset >= committed_offset,
+        coalesce(matching_lag, try_subtract(max_offset, committed_offset)), null)""",
+    "members": "if(role = 'MASTER', coalesce(subscribers, 0), null)",
+    "group_members": "if(role = 'MASTER', coalesce(group_members, 0), null)",
+    "is_broadcasting": "role = 'MASTER' and coalesce(group_members, 0) = 0"
+    " and coalesce(broadcasters, 0) > 0",
+    "is_system": f"{IS_SYSTEM_GROUP} or {IS_SYSTEM_TOPIC}",
+    "is_light": IS_LIGHT_TOPIC,
+    "is_gone": f"has_topics and is_in_topics is null and not {IS_LIGHT_TOPIC}",
+    "is_lost": "coalesce(committed_offset < min_offset, false)",
+}
+"""Columns that do not depend on one another."""
 
-def judged(tables: Tables, limits: Limits) -> DataFrame:
+WAITING_SINCE: Final = """if(unread > 0, coalesce(
+    if(committed_at_ms is not null and first_unread_ms is not null,
+        greatest(committed_at_ms, first_unread_ms), null),
+    least(standing_since_ms,
+        if(committed_at_ms is not null and last_store_ms is not null,
+            greatest(committed_at_ms, last_store_ms), null))), null)"""
+"""Since when messages have waited without any commit: never too early, null if unknown. It is known
+from the times of the last commit and of the first unread message. Otherwise the newest message is
+unread too, so unread messages have waited at least since it arrived; and the runs that saw the same
+offset are evidence."""
+
+CAUSE: Final = """case
+    when state <> 'STUCK' then null
+    when holder is null then 'NOT_HELD'
+    when holder_epoch < lease_epoch or (is_reset and holder_epoch <= lease_epoch) then 'REFUSED'
+    when try_subtract(as_of_ms, holder_committed_at_ms) between 0 and {stuck_ms} then 'POISON'
+    else 'SILENT' end"""
+"""Why a queue is stuck."""
+
+STATE: Final = """case
+    when is_system or is_broadcasting or is_gone or unread is null or lag < 0 then 'UNKNOWN'
+    when unread = 0 then 'OK'
+    when members = 0 and try_subtract(as_of_ms, waiting_since_ms) >= {stopped_ms} then 'STOPPED'
+    when members > 0 and try_subtract(as_of_ms, waiting_since_ms) >= {stuck_ms} then 'STUCK'
+    when unread >= {slow_messages} and rise.runs >= {slow_runs}
+        and try_subtract(as_of_ms, rise.run_at_ms) >= {slow_ms}
+        and committed_offset > rise.committed_offset then 'SLOW'
+    when unread >= {lag_messages}
+        or try_subtract(as_of_ms, first_unread_ms) >= {lag_age_ms} then 'LAGGING'
+    else 'OK' end"""
+
+SINCE: Final = """coalesce(
+    if(previous.state = state, previous.since_ms, null),
+    if(state in ('STUCK', 'STOPPED'), waiting_since_ms, null),
+    as_of_ms)"""
+"""Since when it has been in its state."""
+
+
+def judged(tables: Tables, limits: Limits) -> Frame:
     """The run's table, if made already; otherwise made now."""
     return judge(tables, limits) if tables.judged is None else tables.judged
 
 
-def judge(tables: Tables, limits: Limits) -> DataFrame:
+def judge(tables: Tables, limits: Limits) -> Frame:
     """One wide row for each group and queue; a run persists it as `Tables.judged`."""
     numbers = numbers_of(limits)
     rows = _joined(tables, limits)
@@ -70,7 +126,7 @@ def judge(tables: Tables, limits: Limits) -> DataFrame:
     )
 
 
-def _joined(tables: Tables, limits: Limits) -> DataFrame:
+def _joined(tables: Tables, limits: Limits) -> Frame:
     replicas = judging_replicas(tables, limits)
     queues = of_replicas(tables.queues, replicas).selectExpr(
         *QUEUE, "min_offset", "max_offset", "last_store_ms", "read_at_ms queue_read_at_ms"
@@ -89,8 +145,8 @@ def _joined(tables: Tables, limits: Limits) -> DataFrame:
         "read_at_ms commit_read_at_ms",
     )
     awaited = (
-        subscribers.filter(f"not {IS_SYSTEM_GROUP}")
-        .join(queues.filter("max_offset > min_offset"), [*BROKER, "topic"])
+        subscribers.where(f"not {IS_SYSTEM_GROUP}")
+        .join(queues.where("max_offset > min_offset"), [*BROKER, "topic"])
         .select(*KEY)
     )
     topics = of_replicas(tables.topics, replicas).selectExpr(
@@ -123,25 +179,25 @@ def _joined(tables: Tables, limits: Limits) -> DataFrame:
     )
 
 
-def _group_members(members: DataFrame) -> DataFrame:
+def _group_members(members: Frame) -> Frame:
     return members.groupBy(*BROKER, "group").agg(
-        F.expr("count_if(not coalesce(broadcasting, false)) group_members"),
-        F.expr("count_if(broadcasting) broadcasters"),
+        F.named("count_if(not coalesce(broadcasting, false)) group_members"),
+        F.named("count_if(broadcasting) broadcasters"),
     )
 
 
-def _subscribers(members: DataFrame) -> DataFrame:
+def _subscribers(members: Frame) -> Frame:
     """How many members consume what; every member consumes its group's retry topic."""
     topics = f"array_distinct(array_append(subscriptions.topic, {RETRY_TOPIC}))"
     return (
-        members.filter("not coalesce(broadcasting, false)")
+        members.where("not coalesce(broadcasting, false)")
         .selectExpr(*BROKER, "group", f"explode({topics}) topic")
         .groupBy(*BROKER, "group", "topic")
-        .agg(F.expr("count(1) subscribers"))
+        .agg(F.named("count(1) subscribers"))
     )
 
 
-def _leases(leases: DataFrame, members: DataFrame) -> DataFrame:
+def _leases(leases: Frame, members: Frame) -> Frame:
     """Who holds a queue, under which lease, and whether it is a member of the group there."""
     present = members.selectExpr(*BROKER, "group", "client_id holder", "true holder_is_member")
     return leases.selectExpr(*KEY, "client_id holder", "lease_epoch holder_epoch").join(
@@ -149,33 +205,30 @@ def _leases(leases: DataFrame, members: DataFrame) -> DataFrame:
     )
 
 
-def _activity(commits: DataFrame) -> DataFrame:
+def _activity(commits: Frame) -> Frame:
     """When each client last committed anything of its group, on whatever queue."""
     return (
-        commits.filter("client_id <> ''")
+        commits.where("client_id <> ''")
         .groupBy("cluster", "group", F.col("client_id").alias("holder"))
         .agg(F.max("committed_at_ms").alias("holder_committed_at_ms"))
     )
 
 
-def _committed_first(commits: DataFrame) -> DataFrame:
+def _committed_first(commits: Frame) -> Frame:
     """The oldest of a group's newest commits on a topic: it has been there at least that long."""
     return commits.groupBy("cluster", "group", "topic").agg(
         F.min("committed_at_ms").alias("group_committed_ms")
     )
 
 
-def progress(tables: Tables, limits: Limits) -> DataFrame:
+def progress(tables: Tables, limits: Limits) -> Frame:
     """Rows of STATES; `run_id` and `run_at_ms` are null and the run fills them.
 
     The system's own groups have none. A queue on which a group's members wait for messages without
     a commit has a row with a null offset: the next run sees how long that has lasted.
     """
-    rows = judged(tables, limits).filter("not is_system")
+    rows = judged(tables, limits).where("not is_system")
     given = {"run_id": F.lit(None), "run_at_ms": F.lit(None)}
     return rows.select(
-        *(
-            given.get(field.name, F.col(field.name)).cast(field.dataType).alias(field.name)
-            for field in schema(STATES).fields
-        )
+        *(given.get(name, F.col(name)).cast(kind).alias(name) for name, kind in columns_of(STATES))
     )

@@ -6,9 +6,6 @@ without skipping anything. SKIPPED: it was moved over messages that the group ne
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.progress.history import KEY
 from aerobee.offset_audit.checks.progress.moves import (
@@ -24,22 +21,24 @@ from aerobee.offset_audit.checks.progress.moves import (
     moves,
 )
 from aerobee.offset_audit.checks.progress.telling import findings, gather
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.texts import either, phrase, reset_to, where
 from aerobee.offset_audit.tables import Tables
 
 
-def _rewound(tables: Tables, limits: Limits) -> DataFrame:
+def _rewound(tables: Tables, limits: Limits) -> Frame:
     """The strongest evidence counts: the journal itself falls; the current offset is less than the
     journal says; an earlier run saw more.
 
     The last one is no proof without the journal, because a reset may have come between the runs:
     then it is a WARNING that says so.
     """
-    back = moves(tables, limits).filter(F.col("way").isin(*BACK))
+    back = moves(tables, limits).where(F.col("way").isin(*BACK))
     names = ", ".join(back.columns)
     strongest = (
         back.groupBy(*KEY)
-        .agg(F.expr(f"min_by(struct({names}), struct(way, at_ms)) told"))
+        .agg(F.named(f"min_by(struct({names}), struct(way, at_ms)) told"))
         .select("told.*")
     )
     told = gather(
@@ -79,12 +78,12 @@ REWOUND = Check(
 )
 
 
-def _reset(tables: Tables, limits: Limits) -> DataFrame:
+def _reset(tables: Tables, limits: Limits) -> Frame:
     """Resets of the last `limits.reset_ms`: back is a WARNING, because messages are redelivered; to
     the group's own offset, or where it had none, is information. Forward belongs to SKIPPED."""
     rows = (
         moves(tables, limits)
-        .filter(f"way = '{BY_OPERATOR}' and (was is null or now <= was)")
+        .where(f"way = '{BY_OPERATOR}' and (was is null or now <= was)")
         .withColumn("back", F.expr("greatest(coalesce(try_subtract(was, now), 0), 0)"))
         .withColumn("is_back", F.expr("back > 0"))
     )
@@ -128,7 +127,7 @@ RESET = Check(
 )
 
 
-def _skipped(tables: Tables, limits: Limits) -> DataFrame:
+def _skipped(tables: Tables, limits: Limits) -> Frame:
     """Forward jumps over unread messages: by a reset; by a commit that no holder of the queue can
     have made, or that no consumer can have reached by working; or, in files at rest, without an
     entry in the journal.
@@ -136,7 +135,7 @@ def _skipped(tables: Tables, limits: Limits) -> DataFrame:
     Counts the messages that the group has not consumed since, after a reset back.
     """
     told = gather(
-        moves(tables, limits).filter("passed > 0"),
+        moves(tables, limits).where("passed > 0"),
         "passed",
         keep=("was", "now", "passed", "client_id", "lease_epoch", "took_ms"),
         by=("cluster", "group", "topic", "way"),

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.progress.history import KEY, SEEN_BEFORE, earlier_points
 from aerobee.offset_audit.checks.progress.journal import NEVER_CONSUMED, changes, steps
 from aerobee.offset_audit.checks.progress.judged import judged
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.names import IS_SYSTEM_GROUP
 from aerobee.offset_audit.tables import Tables
 
@@ -59,17 +58,17 @@ _COLUMNS: Final = (
 )
 
 
-def moves(tables: Tables, limits: Limits) -> DataFrame:
+def moves(tables: Tables, limits: Limits) -> Frame:
     """The run's table, if made already; otherwise made now."""
     return find_moves(tables, limits) if tables.moves is None else tables.moves
 
 
-def find_moves(tables: Tables, limits: Limits) -> DataFrame:
+def find_moves(tables: Tables, limits: Limits) -> Frame:
     """One row for each move; a run persists it as `Tables.moves`."""
     return _in_journal(tables, limits).unionByName(_seen_now(tables, limits))
 
 
-def _in_journal(tables: Tables, limits: Limits) -> DataFrame:
+def _in_journal(tables: Tables, limits: Limits) -> Frame:
     """Moves of the last `limits.reset_ms`."""
     too_fast = (
         "cast(offset as double) - stood_at > cast(greatest("
@@ -86,7 +85,7 @@ def _in_journal(tables: Tables, limits: Limits) -> DataFrame:
         end"""
     return (
         steps(changes(tables, limits), limits)
-        .filter(
+        .where(
             f"try_subtract(as_of_ms, timestamp_ms) <= {limits.reset_ms} and not {IS_SYSTEM_GROUP}"
         )
         .withColumns(
@@ -97,7 +96,7 @@ def _in_journal(tables: Tables, limits: Limits) -> DataFrame:
                 "took_ms": F.expr("greatest(try_subtract(timestamp_ms, last_ms), 0)"),
             }
         )
-        .filter("way is not null")
+        .where("way is not null")
         .join(earlier_points(tables.history, limits), list(KEY), "left")
         .withColumns(
             {
@@ -115,7 +114,7 @@ def _in_journal(tables: Tables, limits: Limits) -> DataFrame:
     )
 
 
-def _seen_now(tables: Tables, limits: Limits) -> DataFrame:
+def _seen_now(tables: Tables, limits: Limits) -> Frame:
     """Moves that only the current offsets show.
 
     A queue that began anew is a different case; and if a reset may be younger than the reading, or
@@ -149,9 +148,9 @@ def _seen_now(tables: Tables, limits: Limits) -> DataFrame:
         when '{BELOW_JOURNAL}' then told_ms else previous.run_at_ms end"""
     return (
         judged(tables, limits)
-        .filter("not is_system and committed_offset is not null")
+        .where("not is_system and committed_offset is not null")
         .withColumn("way", F.expr(way))
-        .filter("way is not null")
+        .where("way is not null")
         .withColumns(
             {
                 "was": F.expr(was),

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Limits
-from aerobee.offset_audit.tables import Tables, small_frame
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Window
+from aerobee.offset_audit.tables import Tables
 
 BROKER: Final = ("cluster", "broker_name")
 REPLICA: Final = (*BROKER, "broker_id")
@@ -25,12 +25,12 @@ as_of_ms long, has_topics boolean, journal_begin_ms long, journal_end_ms long,
 journal_end_offset long"""
 
 
-def judging_replicas(tables: Tables, limits: Limits) -> DataFrame:
+def judging_replicas(tables: Tables, limits: Limits) -> Frame:
     """The run's table, if made already; otherwise made now."""
     return tables.replicas if tables.replicas is not None else find_replicas(tables, limits)
 
 
-def find_replicas(tables: Tables, limits: Limits) -> DataFrame:
+def find_replicas(tables: Tables, limits: Limits) -> Frame:
     """One row for each broker group: cluster, broker_name, broker_id, role, epoch, and
 
     `as_of_ms`: the moment of its reading by the broker's clock. A store at rest has not changed
@@ -49,24 +49,24 @@ def find_replicas(tables: Tables, limits: Limits) -> DataFrame:
         "broker_id",
     )
     # Between a broker that answered and its files, the broker counts.
-    spoke = tables.brokers.filter("answered and role <> 'STORE'").select(*REPLICA).distinct()
-    heard = tables.brokers.filter("coalesce(answered, true)")
+    spoke = tables.brokers.where("answered and role <> 'STORE'").select(*REPLICA).distinct()
+    heard = tables.brokers.where("coalesce(answered, true)")
     chosen = (
-        heard.filter("coalesce(role, '') <> 'STORE'")
+        heard.where("coalesce(role, '') <> 'STORE'")
         .unionByName(
-            heard.filter("role = 'STORE'").join(F.broadcast(spoke), list(REPLICA), "leftanti")
+            heard.where("role = 'STORE'").join(F.broadcast(spoke), list(REPLICA), "leftanti")
         )
         .withColumn("place", F.row_number().over(best))
-        .filter("place = 1")
+        .where("place = 1")
     )
     latest_ms = limits.now_ms + limits.clock_skew_ms
     of_journal = f"topic = '{JOURNAL_TOPIC}'"
     parts = [
         tables.queues.groupBy(*REPLICA).agg(
             # A flipped bit turns a time into any other: one in the future is ignored.
-            F.expr(f"max(if(last_store_ms <= {latest_ms}, last_store_ms, null)) newest_ms"),
-            F.expr(f"max(if({of_journal}, min_offset, null)) journal_min_offset"),
-            F.expr(f"max(if({of_journal}, max_offset, null)) journal_end_offset"),
+            F.named(f"max(if(last_store_ms <= {latest_ms}, last_store_ms, null)) newest_ms"),
+            F.named(f"max(if({of_journal}, min_offset, null)) journal_min_offset"),
+            F.named(f"max(if({of_journal}, max_offset, null)) journal_end_offset"),
         ),
         tables.topics.select(*REPLICA, F.lit(True).alias("has_topics")).distinct(),
         tables.journal.groupBy(*REPLICA).agg(
@@ -92,9 +92,9 @@ def find_replicas(tables: Tables, limits: Limits) -> DataFrame:
         "journal_end_ms",
         "journal_end_offset",
     ).collect()
-    return small_frame(tables.brokers.sparkSession, _COLUMNS, [tuple(row) for row in found])
+    return tables.brokers.engine.frame(_COLUMNS, [list(row.values()) for row in found])
 
 
-def of_replicas(rows: DataFrame, replicas: DataFrame) -> DataFrame:
+def of_replicas(rows: Frame, replicas: Frame) -> Frame:
     """The rows from these replicas."""
     return rows.join(F.broadcast(replicas.select(*REPLICA)), list(REPLICA), "leftsemi")

@@ -8,25 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.progress.judged import judged
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.rule import PLACE, SEEN_BY, Rule, numbers_of
 from aerobee.offset_audit.rules.texts import SHOW_GROUP, command_text
 from aerobee.offset_audit.tables import Tables
 
 
 def gather(
-    rows: DataFrame,
+    rows: Frame,
     measure: str,
     *,
     keep: Sequence[str] = (),
     by: Sequence[str] = ("cluster", "group", "topic"),
     **sums: str,
-) -> DataFrame:
+) -> Frame:
     """One row for each `by`: the number of `queues`, the `worst` by `measure` (its place and the
     columns `keep`), the aggregates `sums`, and the place if there is only one.
 
@@ -37,21 +36,21 @@ def gather(
     worst = f"max_by(struct({', '.join(dict.fromkeys(names))}), {order}) worst"
     only_broker = "min(broker_name) = max(broker_name)"
     told = rows.groupBy(*by).agg(
-        F.expr("count(1) queues"),
-        F.expr(worst),
-        F.expr("if(count(1) = 1, min(queue_id), null) queue_id"),
+        F.named("count(1) queues"),
+        F.named(worst),
+        F.named("if(count(1) = 1, min(queue_id), null) queue_id"),
         *(
-            F.expr(f"if({only_broker}, min({name}), null) {name}")
+            F.named(f"if({only_broker}, min({name}), null) {name}")
             for name in ("broker_name", "broker_id", "role", "epoch")
         ),
-        F.expr(f"{SEEN_BY} seen_by"),
-        *(F.expr(f"{expression} {name}") for name, expression in sums.items()),
+        F.named(f"{SEEN_BY} seen_by"),
+        *(F.named(f"{expression} {name}") for name, expression in sums.items()),
     )
     return told
 
 
 def findings(
-    rows: DataFrame,
+    rows: Frame,
     check: str,
     severity: Severity | str,
     *,
@@ -59,7 +58,7 @@ def findings(
     command: str = SHOW_GROUP,
     commands: Mapping[str, str] | None = None,
     **columns: str,
-) -> DataFrame:
+) -> Frame:
     """Gathered rows as FINDINGS.
 
     Args:
@@ -80,18 +79,18 @@ def findings(
     )
 
 
-def check_of(rule: Rule, rows: Callable[[Tables, Limits], DataFrame] = judged) -> Check:
+def check_of(rule: Rule, rows: Callable[[Tables, Limits], Frame] = judged) -> Check:
     """The check that applies a rule to what a run judged, or to `rows`."""
 
-    def run(tables: Tables, limits: Limits) -> DataFrame:
+    def run(tables: Tables, limits: Limits) -> Frame:
         asked = rows(tables, limits)
         numbers = numbers_of(limits)
         if rule.asked_of:
-            asked = asked.filter(rule.asked_of.format(**numbers))
+            asked = asked.where(rule.asked_of.format(**numbers))
         for name, expression in rule.added.items():
             asked = asked.withColumn(name, F.expr(expression.format(**numbers)))
         told = gather(
-            asked.filter(rule.holds.format(**numbers)),
+            asked.where(rule.holds.format(**numbers)),
             rule.measure,
             keep=rule.keep,
             by=rule.by,

@@ -8,11 +8,13 @@ from aerobee.offset_audit.checks.replicas import (
     not_writable,
     one_zone,
     replica_data,
+    replica_gap,
     route,
+    unclean_election,
     unreachable,
 )
-from aerobee.offset_audit.checks.replicas.replica_epoch import REPLICA_EPOCH, UNCLEAN_ELECTION
-from aerobee.offset_audit.checks.replicas.replica_progress import REPLICA_GAP, REPLICA_PROGRESS
+from aerobee.offset_audit.checks.replicas.replica_epoch import REPLICA_EPOCH
+from aerobee.offset_audit.checks.replicas.replica_progress import REPLICA_PROGRESS
 
 CHECKS: tuple[Check, ...] = (
     unreachable.CHECK,
@@ -20,10 +22,10 @@ CHECKS: tuple[Check, ...] = (
     route.CHECK,
     REPLICA_PROGRESS,
     REPLICA_EPOCH,
-    UNCLEAN_ELECTION,
+    unclean_election.CHECK,
     one_zone.CHECK,
     replica_data.CHECK,
-    REPLICA_GAP,
+    replica_gap.CHECK,
     clock.CHECK,
 )
 """Every check of this folder, the one that explains most first."""

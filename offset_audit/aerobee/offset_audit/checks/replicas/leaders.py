@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Window
 from aerobee.offset_audit.tables import Tables
 
 GROUP = ["cluster", "broker_name"]
@@ -28,10 +28,10 @@ _SMALL = (
 def with_small_tables(tables: Tables) -> Tables:
     """`tables` with those that do not grow with queues in one partition each: questions to them
     alone are then one task without any exchange, instead of dozens for a few rows."""
-    return replace(tables, **{name: getattr(tables, name).coalesce(1) for name in _SMALL})
+    return replace(tables, **{name: getattr(tables, name).in_one_part() for name in _SMALL})
 
 
-def heard_replicas(tables: Tables) -> DataFrame:
+def heard_replicas(tables: Tables) -> Frame:
     """BROKERS that answered, and stores, with `is_leader` for one of each group: its master (of
     several, the one with the highest epoch), else the replica with the longest log."""
     heard = tables.brokers.where(F.col("answered") & F.col("broker_id").isNotNull())
@@ -45,7 +45,7 @@ def heard_replicas(tables: Tables) -> DataFrame:
     return heard.withColumn("is_leader", F.row_number().over(order) == 1)
 
 
-def leader_ids(tables: Tables) -> DataFrame:
+def leader_ids(tables: Tables) -> Frame:
     """`leader_id` of each group that has one."""
     return (
         heard_replicas(tables)

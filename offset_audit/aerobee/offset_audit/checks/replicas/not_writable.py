@@ -5,36 +5,47 @@ A slave takes none by design; what it would do as master is not judged.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import Final
 
 from aerobee.offset_audit.checks.check import Check, Limits
 from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.replicas.leaders import REPLICA, with_small_tables
-from aerobee.offset_audit.rules import not_writable as rules
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.rules.texts import phrase
 from aerobee.offset_audit.tables import Tables
 
+NAME: Final = "NOT_WRITABLE"
+TITLE: Final = "A master takes no messages."
+COMMAND: Final = "aerobee cluster show"
+HOLDS: Final = "answered and role = 'MASTER' and not_writable_reason <> ''"
+PASSING: Final = "shutting down|ask the route again"
+"""Of a stop or a change of master, which may be over by now."""
+SEVERITY: Final = f"if(not_writable_reason rlike '{PASSING}', 'INFO', 'ERROR')"
+EVIDENCE: Final = phrase("{broker_name}:{broker_id} takes no messages: {not_writable_reason}.")
+"""The reason also says what to do."""
 
-def run(tables: Tables, _limits: Limits) -> DataFrame:
+
+def run(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each such master."""
     found = (
         with_small_tables(tables)
-        .brokers.where(rules.HOLDS)
+        .brokers.where(HOLDS)
         .groupBy(*REPLICA)
         .agg(F.max("not_writable_reason").alias("not_writable_reason"))
     )
     return finding_rows(
         found,
-        rules.NAME,
-        severity=F.expr(rules.SEVERITY),
-        evidence=F.expr(rules.EVIDENCE),
-        command=rules.COMMAND,
+        NAME,
+        severity=F.expr(SEVERITY),
+        evidence=F.expr(EVIDENCE),
+        command=COMMAND,
     )
 
 
 CHECK = Check(
-    rules.NAME,
-    rules.TITLE,
+    NAME,
+    TITLE,
     run,
     needs={"brokers": "count_if(not_writable_reason is not null) > 0"},
 )

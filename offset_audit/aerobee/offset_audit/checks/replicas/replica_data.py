@@ -6,17 +6,16 @@ not reported a second time.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import (
     command_line,
-    count_text,
     finding_rows,
     sentence,
 )
 from aerobee.offset_audit.checks.replicas.leaders import GROUP, heard_replicas, leader_ids
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column, Window
 from aerobee.offset_audit.tables import Tables
 
 NAME = "REPLICA_DATA"
@@ -26,7 +25,7 @@ COPY = [*GROUP, "broker_id", "store"]
 _COPY = f"concat_ws('|', {', '.join(COPY)})"
 
 
-def run(tables: Tables, _limits: Limits) -> DataFrame:
+def run(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each copy of a log that differs from the master's, or from the majority."""
     differing = _without_explained(_differing(tables), tables)
     by_copy = differing.groupBy(*COPY).agg(
@@ -38,12 +37,10 @@ def run(tables: Tables, _limits: Limits) -> DataFrame:
     roles = heard_replicas(tables).groupBy(*GROUP, "broker_id").agg(F.max("role").alias("role"))
     found = by_copy.join(F.broadcast(roles), [*GROUP, "broker_id"], "left")
     other = sentence(
-        F.col("broker_name"),
-        ":",
-        F.col("first.reference_id"),
-        F.when(
+        "{broker_name}:{first.reference_id}{folder}",
+        folder=F.when(
             F.col("first.reference_store").isNotNull(),
-            sentence(" (", F.col("first.reference_store"), ")"),
+            sentence(" ({first.reference_store})"),
         ).otherwise(""),
     )
     return finding_rows(
@@ -51,25 +48,15 @@ def run(tables: Tables, _limits: Limits) -> DataFrame:
         NAME,
         severity=Severity.CRITICAL,
         evidence=sentence(
-            count_text(F.col("ranges"), "range of the log differs", "ranges of the log differ"),
-            " from ",
-            other,
-            "'s, ",
-            F.col("bytes"),
-            " bytes in all, up to byte ",
-            F.col("last_end"),
-            "; the first from byte ",
-            F.col("first.begin"),
-            " to ",
-            F.col("first.end"),
-            ": CRC-32 ",
-            _hex(F.col("first.checksum")),
-            " here",
-            _where(),
-            ", ",
-            _hex(F.col("first.reference_checksum")),
-            " there",
-            F.coalesce(
+            "{ranges|range of the log differs|ranges of the log differ} from "
+            "{other}'s, {bytes} bytes in all, up to byte {last_end}; the first from "
+            "byte {first.begin} to {first.end}: CRC-32 {here} here{folder}, {there} "
+            "there{records}",
+            other=other,
+            here=_hex(F.col("first.checksum")),
+            folder=_where(),
+            there=_hex(F.col("first.reference_checksum")),
+            records=F.coalesce(
                 F.concat(
                     F.lit("; records: "),
                     F.col("first.records"),
@@ -98,7 +85,7 @@ _TOLD = (
 )
 
 
-def _differing(tables: Tables) -> DataFrame:
+def _differing(tables: Tables) -> Frame:
     """Ranges present in full in several copies with different bytes: all except the reference's.
 
     The reference is the master's copy; where no master has one, the bytes that most copies have.
@@ -130,7 +117,7 @@ def _differing(tables: Tables) -> DataFrame:
     return compared.where(F.col("checksum") != F.col("reference_checksum"))
 
 
-def _without_explained(differing: DataFrame, tables: Tables) -> DataFrame:
+def _without_explained(differing: Frame, tables: Tables) -> Frame:
     """Without ranges in which damage was located, in this copy or in the reference."""
     damage = tables.faults.where(
         F.col("position").isNotNull()
@@ -144,17 +131,19 @@ def _without_explained(differing: DataFrame, tables: Tables) -> DataFrame:
             "damage_end"
         ),
     )
-    return differing.join(
+    return differing.join_where(
         damage,
-        F.col("damaged_store").isin(F.col("store"), F.col("reference_store"))
-        & (F.col("damage_begin") < F.col("end"))
-        & (F.col("damage_end") > F.col("begin")),
+        [
+            F.col("damaged_store").isin(F.col("store"), F.col("reference_store")),
+            F.col("damage_begin") < F.col("end"),
+            F.col("damage_end") > F.col("begin"),
+        ],
         "left_anti",
     )
 
 
 def _where() -> Column:
-    return F.when(F.col("store").isNotNull(), sentence(" (", F.col("store"), ")")).otherwise("")
+    return F.when(F.col("store").isNotNull(), sentence(" ({store})")).otherwise("")
 
 
 def _hex(checksum: Column) -> Column:

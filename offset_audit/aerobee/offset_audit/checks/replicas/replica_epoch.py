@@ -2,20 +2,12 @@
 
 Two tables agree if they are equal for all epochs that both logs contain: one may begin later
 (retention) or end earlier (it has not heard yet), and an epoch without a byte may be missing.
-
-UNCLEAN_ELECTION: the registry itself says that a master began without acknowledged messages.
-
-A replica that was not in sync became master, because an operator allowed it or no other was left.
-What it lacked is lost to the group; the epoch that it began says from where on.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
-from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
+from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
 from aerobee.offset_audit.checks.replicas.leaders import (
     GROUP,
     REPLICA,
@@ -23,11 +15,13 @@ from aerobee.offset_audit.checks.replicas.leaders import (
     leader_ids,
     with_small_tables,
 )
-from aerobee.offset_audit.rules import unclean_election as rules
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column, Window
 from aerobee.offset_audit.tables import Tables
 
 
-def _replica_epoch(tables: Tables, _limits: Limits) -> DataFrame:
+def _replica_epoch(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each replica with a contradiction."""
     tables = with_small_tables(tables)
     epochs = _epochs(tables)
@@ -54,20 +48,15 @@ def _replica_epoch(tables: Tables, _limits: Limits) -> DataFrame:
         "REPLICA_EPOCH",
         severity=Severity.ERROR,
         evidence=sentence(
-            count_text(
-                F.col("contradictions"),
-                "entry of the epoch table is contradicted: ",
-                "entries of the epoch table are contradicted; the first: ",
-            ),
-            F.col("said"),
-            ".",
+            "{contradictions|entry of the epoch table is contradicted: |entries of "
+            "the epoch table are contradicted; the first: }{said}."
         ),
         affected=F.col("contradictions"),
         command="aerobee cluster show",
     )
 
 
-def _epochs(tables: Tables) -> DataFrame:
+def _epochs(tables: Tables) -> Frame:
     """Each entry once, with the next one's start and the bounds of its table."""
     own = Window.partitionBy(*REPLICA)
     return (
@@ -79,29 +68,24 @@ def _epochs(tables: Tables) -> DataFrame:
     )
 
 
-def _said(rows: DataFrame, rank: int, text: Column) -> DataFrame:
+def _said(rows: Frame, rank: int, text: Column) -> Frame:
     return rows.select(
         *REPLICA, F.lit(rank).alias("rank"), F.col("epoch").alias("at_epoch"), text.alias("said")
     )
 
 
-def _within(epochs: DataFrame) -> DataFrame:
+def _within(epochs: Frame) -> Frame:
     """A later epoch that begins before an earlier one."""
     return _said(
         epochs.where(F.col("next_start") < F.col("start_offset")),
         0,
         sentence(
-            "epoch ",
-            F.col("epoch"),
-            " begins at byte ",
-            F.col("start_offset"),
-            ", the next one earlier, at ",
-            F.col("next_start"),
+            "epoch {epoch} begins at byte {start_offset}, the next one earlier, at {next_start}"
         ),
     )
 
 
-def _between(epochs: DataFrame, tables: Tables) -> DataFrame:
+def _between(epochs: Frame, tables: Tables) -> Frame:
     """Entries on which a replica and its leader differ, or that only one of them has."""
     leaders = leader_ids(tables)
     with_leader = epochs.join(leaders, GROUP)
@@ -136,39 +120,30 @@ def _between(epochs: DataFrame, tables: Tables) -> DataFrame:
         .where(F.col("next_start") > F.col("start_offset"))
         .join(theirs, [*GROUP, "epoch"], "left_anti")
     )
-    leader = sentence(F.col("broker_name"), ":", F.col("leader_id"))
+    leader = sentence("{broker_name}:{leader_id}")
     return _said(
         contradicted,
         1,
         sentence(
-            "epoch ",
-            F.col("epoch"),
-            F.when(F.col("start_offset").isNull(), " is missing").otherwise(
-                sentence(" begins at byte ", F.col("start_offset"))
+            "epoch {epoch}{begin}; for {leader} it begins at byte {leader_start}",
+            begin=F.when(F.col("start_offset").isNull(), " is missing").otherwise(
+                sentence(" begins at byte {start_offset}")
             ),
-            "; for ",
-            leader,
-            " it begins at byte ",
-            F.col("leader_start"),
+            leader=leader,
         ),
     ).unionByName(
         _said(
             invented,
             2,
             sentence(
-                "epoch ",
-                F.col("epoch"),
-                " begins at byte ",
-                F.col("start_offset"),
-                ", and ",
-                leader,
-                " has no such epoch",
+                "epoch {epoch} begins at byte {start_offset}, and {leader} has no such epoch",
+                leader=leader,
             ),
         )
     )
 
 
-def _with_registry(epochs: DataFrame, tables: Tables) -> DataFrame:
+def _with_registry(epochs: Frame, tables: Tables) -> Frame:
     """A table with an epoch that the registry never assigned. A broker that names such an epoch as
     its current one is reported by ROUTE."""
     registry = tables.registry_groups.groupBy("broker_name").agg(
@@ -188,12 +163,8 @@ def _with_registry(epochs: DataFrame, tables: Tables) -> DataFrame:
         .where(F.coalesce(F.col("present_epoch") <= F.col("registry_epoch"), F.lit(True))),
         3,
         sentence(
-            "epoch ",
-            F.col("epoch"),
-            " begins at byte ",
-            F.col("start_offset"),
-            ", and the registry has given no epoch after ",
-            F.col("registry_epoch"),
+            "epoch {epoch} begins at byte {start_offset}, and the registry has given "
+            "no epoch after {registry_epoch}"
         ),
     )
 
@@ -203,51 +174,4 @@ REPLICA_EPOCH = Check(
     "Epoch tables contradict each other or the registry.",
     _replica_epoch,
     needs={"epochs": "count(1) > 1", "registry_groups": "count(1) > 0"},
-)
-
-
-def _unclean_election(tables: Tables, _limits: Limits) -> DataFrame:
-    """One finding for each broker group, INFO once its logs begin after all such epochs did."""
-    tables = with_small_tables(tables)
-    elected = (
-        tables.registry_groups.select("cluster", "broker_name", "unclean_epochs")
-        .withColumn("unclean_epoch", F.explode("unclean_epochs"))
-        .distinct()
-    )
-    starts = tables.epochs.groupBy("broker_name", F.col("epoch").alias("unclean_epoch")).agg(
-        F.max("start_offset").alias("start")
-    )
-    logs = (
-        tables.brokers.where(F.col("answered"))
-        .groupBy("broker_name")
-        .agg(F.min("log_min_offset").alias("log_begin"))
-    )
-    found = (
-        elected.join(starts, ["broker_name", "unclean_epoch"], "left")
-        .join(logs, "broker_name", "left")
-        .withColumn("is_past", F.expr(rules.IS_PAST))
-        .groupBy("cluster", "broker_name")
-        .agg(
-            F.sort_array(F.collect_set("unclean_epoch")).alias("unclean"),
-            F.max_by("start", "unclean_epoch").alias("start"),
-            F.bool_and("is_past").alias("is_past"),
-        )
-        .withColumn("elections", F.size("unclean"))
-        .withColumn("epochs", F.array_join("unclean", ", "))
-        .withColumn("epoch", F.array_max("unclean"))
-    )
-    return finding_rows(
-        found,
-        rules.NAME,
-        severity=F.expr(rules.SEVERITY),
-        evidence=F.expr(rules.EVIDENCE),
-        command=rules.COMMAND,
-    )
-
-
-UNCLEAN_ELECTION = Check(
-    rules.NAME,
-    rules.TITLE,
-    _unclean_election,
-    needs={"registry_groups": "bool_or(size(unclean_epochs) > 0)"},
 )

@@ -2,21 +2,12 @@
 
 A replica of the master's in-sync set is never called late, whatever the numbers: the set is decided
 by the broker continuously, the numbers here come from two readings at two moments.
-
-REPLICA_GAP: a broker met records that do not continue their queue.
-
-It reads them at its start, or copies them from its master: messages in between are missing, or came
-twice. It counts since it opened its folder; its log and a deep audit say where exactly.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import (
-    count_text,
     finding_rows,
     sentence,
 )
@@ -26,14 +17,16 @@ from aerobee.offset_audit.checks.replicas.leaders import (
     heard_replicas,
     with_small_tables,
 )
-from aerobee.offset_audit.rules import replica_gap as rules
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.tables import Tables
 
 QUEUE = [*GROUP, "topic", "queue_id"]
 COMMIT = [*GROUP, "group", "topic", "queue_id"]
 
 
-def _replica_progress(tables: Tables, limits: Limits) -> DataFrame:
+def _replica_progress(tables: Tables, limits: Limits) -> Frame:
     """One finding for each replica that is behind."""
     tables = with_small_tables(tables)
     replicas = heard_replicas(tables).join(_newest_messages(tables), REPLICA, "left")
@@ -52,7 +45,7 @@ def _replica_progress(tables: Tables, limits: Limits) -> DataFrame:
         "missing_messages", F.lit(None).cast("long")
     )
     is_log = F.col("missing_commits").isNull()
-    leader = sentence(F.col("broker_name"), ":", F.col("leader_id"))
+    leader = sentence("{broker_name}:{leader_id}")
     return finding_rows(
         late.unionByName(forgetful),
         "REPLICA_PROGRESS",
@@ -63,11 +56,11 @@ def _replica_progress(tables: Tables, limits: Limits) -> DataFrame:
     )
 
 
-def _newest_messages(tables: Tables) -> DataFrame:
+def _newest_messages(tables: Tables) -> Frame:
     return tables.queues.groupBy(*REPLICA).agg(F.max("last_store_ms").alias("newest_ms"))
 
 
-def _missed_since(tables: Tables, pairs: DataFrame) -> DataFrame:
+def _missed_since(tables: Tables, pairs: Frame) -> Frame:
     """`missed_ms`: the earliest time by which the leader is known to have had a message newer than
     all of the replica's."""
     newest = pairs.select(*REPLICA, "leader_id", "newest_ms").where("newest_ms is not null")
@@ -89,7 +82,7 @@ def _missed_since(tables: Tables, pairs: DataFrame) -> DataFrame:
     )
 
 
-def _pairs(replicas: DataFrame) -> DataFrame:
+def _pairs(replicas: Frame) -> Frame:
     """Each replica beside its leader, with how far it is behind in bytes and in time."""
     leaders = replicas.where("is_leader").select(
         *GROUP,
@@ -137,7 +130,7 @@ def _is_late(limits: Limits) -> Column:
     return ~F.coalesce("is_in_sync", F.lit(False)) & (too_far | too_old)
 
 
-def _missing_messages(tables: Tables, behind: DataFrame) -> DataFrame:
+def _missing_messages(tables: Tables, behind: Frame) -> Frame:
     """How many messages in the leader's queues a late replica lacks."""
     ends = tables.queues.select(*QUEUE, "broker_id", "max_offset")
     wanted = behind.select(*REPLICA, "leader_id")
@@ -159,7 +152,7 @@ def _missing_messages(tables: Tables, behind: DataFrame) -> DataFrame:
     )
 
 
-def _missing_commits(tables: Tables, in_step: DataFrame, limits: Limits) -> DataFrame:
+def _missing_commits(tables: Tables, in_step: Frame, limits: Limits) -> Frame:
     """Commits that have been in a replica's log for long enough, but that it does not know.
 
     A replica that reports no commits at all is not judged: it is unknown what it has.
@@ -192,17 +185,8 @@ def _missing_commits(tables: Tables, in_step: DataFrame, limits: Limits) -> Data
         .withColumn(
             "worst_text",
             sentence(
-                "group ",
-                F.col("worst.group"),
-                " on ",
-                F.col("worst.topic"),
-                ", queue ",
-                F.col("worst.queue_id"),
-                ": ",
-                F.col("worst.offset"),
-                " here, ",
-                F.col("worst.leader_offset"),
-                " there",
+                "group {worst.group} on {worst.topic}, queue {worst.queue_id}: "
+                "{worst.offset} here, {worst.leader_offset} there"
             ),
         )
         .drop("worst")
@@ -211,28 +195,21 @@ def _missing_commits(tables: Tables, in_step: DataFrame, limits: Limits) -> Data
 
 def _log_evidence(leader: Column) -> Column:
     return sentence(
-        "The log ends at byte ",
-        F.col("appended_end"),
-        ", ",
-        F.col("bytes_behind"),
-        " bytes before ",
-        leader,
-        "'s; its newest message is ",
-        F.col("ms_behind"),
-        " ms older; the in-sync set ",
-        F.when(F.col("is_in_sync").isNull(), "is not known").otherwise("does not include it"),
-        ".",
+        "The log ends at byte {appended_end}, {bytes_behind} bytes before "
+        "{leader}'s; its newest message is {ms_behind} ms older; the in-sync set "
+        "{reason}.",
+        leader=leader,
+        reason=F.when(F.col("is_in_sync").isNull(), "is not known").otherwise(
+            "does not include it"
+        ),
     )
 
 
 def _commits_evidence(leader: Column) -> Column:
     return sentence(
-        count_text(F.col("missing_commits"), "committed offset is", "committed offsets are"),
-        " behind ",
-        leader,
-        "'s though the log is not; the furthest: ",
-        F.col("worst_text"),
-        ".",
+        "{missing_commits|committed offset is|committed offsets are} behind "
+        "{leader}'s though the log is not; the furthest: {worst_text}.",
+        leader=leader,
     )
 
 
@@ -241,30 +218,4 @@ REPLICA_PROGRESS = Check(
     "A replica is too far behind its master.",
     _replica_progress,
     needs={"brokers": "count(1) > 1"},
-)
-
-
-def _replica_gap(tables: Tables, _limits: Limits) -> DataFrame:
-    """One finding for each broker that has met such records."""
-    brokers = with_small_tables(tables).brokers
-    found = (
-        brokers.where(F.col("answered") & (F.col("misplaced_records") > 0))
-        .groupBy(*REPLICA)
-        .agg(F.max("misplaced_records").alias("misplaced"))
-    )
-    return finding_rows(
-        found,
-        rules.NAME,
-        severity=Severity.ERROR,
-        evidence=F.expr(rules.EVIDENCE),
-        affected=F.col("misplaced"),
-        command=rules.COMMAND,
-    )
-
-
-REPLICA_GAP = Check(
-    rules.NAME,
-    rules.TITLE,
-    _replica_gap,
-    needs={"brokers": "count_if(misplaced_records is not null) > 0"},
 )

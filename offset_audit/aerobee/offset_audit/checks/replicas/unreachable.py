@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import Final
 
 from aerobee.offset_audit.checks.check import Check, Limits
 from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.replicas.leaders import GROUP, REPLICA, with_small_tables
-from aerobee.offset_audit.rules import unreachable as rules
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.rules.names import BUSY
+from aerobee.offset_audit.rules.texts import either, phrase
 from aerobee.offset_audit.tables import Tables
 
+NAME: Final = "UNREACHABLE"
+TITLE: Final = "A broker that should be there did not answer."
+NOT_ASKED: Final = "is registered but was not asked"
+NOT_REGISTERED: Final = "is a replica of the broker group but no longer registered"
+COMMAND: Final = "aerobee cluster show"
+IS_BUSY: Final = f"coalesce(startswith(error, '{BUSY}'), false)"
+NO_ANSWER: Final = either(
+    "is_busy",
+    f"is busy with other audits: {{replace(error, '{BUSY}', '')}}",
+    "did not answer: {error}",
+)
+SEVERITY: Final = "if(is_busy, 'WARNING', 'ERROR')"
+"""A busy one is up and working; the next run may succeed."""
+HAS_MASTER: Final = "coalesce(has_master, false)"
+AFFECTED: Final = f"if({HAS_MASTER}, 0, queues)"
+"""Queues for which no other broker answers."""
+EVIDENCE: Final = phrase(
+    "{broker_name}:{broker_id}{at} {reason}{unknown}.",
+    at=either("address is not null", " at {address}"),
+    unknown=f"""case when {HAS_MASTER}
+            then '; the group\\'s master answers, so its queues are known'
+        when queues is not null then {
+        phrase(
+            "; no master of the group answers: the state of {held} of {spread} is not known",
+            held=either("queues = 1", "1 queue", "{queues} queues"),
+            spread=either("topics = 1", "1 topic", "{topics} topics"),
+        )
+    }
+        else '; what it holds is not known' end""",
+)
 
-def run(tables: Tables, _limits: Limits) -> DataFrame:
+
+def run(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each broker that did not answer; it explains everything that is unknown
     because of it."""
     tables = with_small_tables(tables)
@@ -32,48 +65,48 @@ def run(tables: Tables, _limits: Limits) -> DataFrame:
     )
     return finding_rows(
         found,
-        rules.NAME,
-        severity=F.expr(rules.SEVERITY),
-        evidence=F.expr(rules.EVIDENCE),
-        affected=F.expr(rules.AFFECTED),
-        command=rules.COMMAND,
+        NAME,
+        severity=F.expr(SEVERITY),
+        evidence=F.expr(EVIDENCE),
+        affected=F.expr(AFFECTED),
+        command=COMMAND,
     )
 
 
 _COLUMNS = [*REPLICA, "address", "role", "epoch", "reason", "is_busy"]
 
 
-def _unanswered(live: DataFrame) -> DataFrame:
+def _unanswered(live: Frame) -> Frame:
     """Brokers that were asked; one row each, however often they are named."""
     answered = live.where("answered").select(F.col("address").alias("a")).where("a is not null")
     return (
         live.where(~F.coalesce("answered", F.lit(False)))
-        .join(answered.distinct(), F.col("address") == F.col("a"), "left_anti")
+        .join_where(answered.distinct(), [F.col("address") == F.col("a")], "left_anti")
         .groupBy(*REPLICA, "address")
         .agg(
             F.first("role", ignorenulls=True).alias("role"),
             F.max("epoch").alias("epoch"),
             F.first("error", ignorenulls=True).alias("error"),
         )
-        .withColumn("is_busy", F.expr(rules.IS_BUSY))
-        .withColumn("reason", F.expr(rules.NO_ANSWER))
+        .withColumn("is_busy", F.expr(IS_BUSY))
+        .withColumn("reason", F.expr(NO_ANSWER))
         .select(*_COLUMNS)
     )
 
 
-def _unasked(live: DataFrame, tables: Tables) -> DataFrame:
+def _unasked(live: Frame, tables: Tables) -> Frame:
     """Replicas that the registry's groups expect but whose address is unknown, and registered ones
     that were not asked. Without any live broker nothing was expected to answer."""
     registered = tables.registry_brokers.select(
         "cluster", "broker_name", "broker_id", "address", "role", "epoch"
-    ).withColumn("reason", F.lit(rules.NOT_ASKED))
+    ).withColumn("reason", F.lit(NOT_ASKED))
     expected = (
         tables.registry_groups.select(
             "cluster", "broker_name", F.explode("replicas").alias("broker_id"), "epoch"
         )
         .withColumn("address", F.lit(None).cast("string"))
         .withColumn("role", F.lit(None).cast("string"))
-        .withColumn("reason", F.lit(rules.NOT_REGISTERED))
+        .withColumn("reason", F.lit(NOT_REGISTERED))
     )
     missing = (
         expected.join(registered, [*GROUP[1:], "broker_id"], "left_anti")
@@ -90,8 +123,8 @@ def _unasked(live: DataFrame, tables: Tables) -> DataFrame:
 
 
 CHECK = Check(
-    rules.NAME,
-    rules.TITLE,
+    NAME,
+    TITLE,
     run,
     needs={"brokers": "bool_or(coalesce(role, '') <> 'STORE')"},
 )

@@ -72,7 +72,8 @@ def assemble(run: RunFacts, first: Rows, second: Rows, bounds: Bounds) -> Report
         run=run,
         totals=_totals(first),
         counts=tuple(
-            CheckCount(row["check"], row["severity"], row["findings"]) for row in first["counts"]
+            CheckCount(row["check"], row["severity"], row["findings"], row.get("affected"))
+            for row in first["counts"]
         ),
         findings=tuple(_finding(row) for row in _ordered(first["findings"])),
         brokers=tuple(_broker(row) for row in first["brokers"]),

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column, Window
 from aerobee.offset_audit.outputs.report.assemble import Rows, assemble, chosen_pairs, chosen_topics
 from aerobee.offset_audit.outputs.report.data import (
     SEVERITIES,
@@ -19,8 +19,7 @@ from aerobee.offset_audit.outputs.report.data import (
     ReportData,
     RunFacts,
 )
-from aerobee.offset_audit.outputs.together import collect_together, rank
-from aerobee.offset_audit.tables import small_frame
+from aerobee.offset_audit.outputs.together import rank
 
 _PAIR = ("group", "topic")
 
@@ -28,13 +27,13 @@ _PAIR = ("group", "topic")
 def report_data(
     run: RunFacts,
     *,
-    states: DataFrame,
-    findings: DataFrame,
-    brokers: DataFrame,
-    queues: DataFrame,
-    history: DataFrame,
-    waiting: DataFrame,
-    failed: DataFrame,
+    states: Frame,
+    findings: Frame,
+    brokers: Frame,
+    queues: Frame,
+    history: Frame,
+    waiting: Frame,
+    failed: Frame,
     bounds: Bounds | None = None,
 ) -> ReportData:
     """`states` and `findings` of this run, `brokers` and `queues` as read, `history`: STATES of
@@ -42,9 +41,11 @@ def report_data(
     first if they are expensive: each is read a few times."""
     bounds = bounds or Bounds()
     pairs = _pairs(states)
-    first = collect_together(
+    first = states.engine.collect(
         {
-            "counts": findings.groupBy("check", "severity").agg(F.count("*").alias("findings")),
+            "counts": findings.groupBy("check", "severity").agg(
+                F.count("*").alias("findings"), F.try_sum("affected").alias("affected")
+            ),
             "findings": _worst_findings(findings, bounds),
             "broker_totals": brokers.agg(
                 F.count("*").alias("brokers"),
@@ -68,27 +69,28 @@ def report_data(
         },
         keeps_nulls=False,
     )
-    second = collect_together(
+    second = states.engine.collect(
         _details(states, queues, history, waiting, failed, run, first, bounds), keeps_nulls=False
     )
     return assemble(run, first, second, bounds)
 
 
 def _details(
-    states: DataFrame,
-    queues: DataFrame,
-    history: DataFrame,
-    waiting: DataFrame,
-    failed: DataFrame,
+    states: Frame,
+    queues: Frame,
+    history: Frame,
+    waiting: Frame,
+    failed: Frame,
     run: RunFacts,
     first: Rows,
     bounds: Bounds,
-) -> dict[str, DataFrame]:
+) -> dict[str, Frame]:
     """Queues, heat map and lag over time for what the first job has chosen."""
-    spark = states.sparkSession
     wanted = chosen_pairs(first, bounds)
     columns = "group string, topic string, place int"
-    chosen = F.broadcast(small_frame(spark, columns, [(*pair, n) for n, pair in enumerate(wanted)]))
+    chosen = F.broadcast(
+        states.engine.frame(columns, [(*pair, n) for n, pair in enumerate(wanted)])
+    )
     with_place = states.join(chosen, list(_PAIR))
     groups = [row["group"] for row in first["groups"]]
     topics = chosen_topics(first, bounds)
@@ -118,7 +120,7 @@ def _details(
     }
 
 
-def _worst_findings(findings: DataFrame, bounds: Bounds) -> DataFrame:
+def _worst_findings(findings: Frame, bounds: Bounds) -> Frame:
     """Worst first; no check crowds the others out."""
     order = (
         F.col("severity_rank"),
@@ -135,7 +137,7 @@ def _worst_findings(findings: DataFrame, bounds: Bounds) -> DataFrame:
     return few.orderBy("severity_rank", "in_check", "check").limit(bounds.findings)
 
 
-def _brokers(brokers: DataFrame, bounds: Bounds) -> DataFrame:
+def _brokers(brokers: Frame, bounds: Bounds) -> Frame:
     """Those that did not answer first."""
     return brokers.orderBy("answered", "broker_name", "broker_id").limit(bounds.brokers)
 
@@ -160,7 +162,7 @@ def _attention(names: Sequence[str]) -> tuple[Column, ...]:
     return (worst, F.desc_nulls_last("lag"), *(F.col(name) for name in names))
 
 
-def _pairs(states: DataFrame) -> DataFrame:
+def _pairs(states: Frame) -> Frame:
     """One row for each group and topic: the only pass over all states of the first job."""
     return states.groupBy(*_PAIR).agg(
         F.count("*").alias("queues"),
@@ -176,7 +178,7 @@ def _pairs(states: DataFrame) -> DataFrame:
     )
 
 
-def _pairs_of(states: DataFrame, groups: list[str], topics: list[str], bounds: Bounds) -> DataFrame:
+def _pairs_of(states: Frame, groups: list[str], topics: list[str], bounds: Bounds) -> Frame:
     """The worst topics of each chosen group, and the worst groups of each chosen topic."""
     is_wanted = F.col("group").isin(groups) | F.col("topic").isin(topics)
     order = _attention(_PAIR)
@@ -192,7 +194,7 @@ def _pairs_of(states: DataFrame, groups: list[str], topics: list[str], bounds: B
     )
 
 
-def _stored(queues: DataFrame) -> DataFrame:
+def _stored(queues: Frame) -> Frame:
     """Messages by topic; replicas of a queue count once."""
     once = queues.groupBy("broker_name", "topic", "queue_id").agg(
         F.min("min_offset").alias("min_offset"), F.max("max_offset").alias("max_offset")
@@ -203,7 +205,7 @@ def _stored(queues: DataFrame) -> DataFrame:
     )
 
 
-def _worst_queues(states: DataFrame, bounds: Bounds) -> DataFrame:
+def _worst_queues(states: Frame, bounds: Bounds) -> Frame:
     order = (
         rank("state", STATES),
         F.desc_nulls_last("lag"),
@@ -216,7 +218,7 @@ def _worst_queues(states: DataFrame, bounds: Bounds) -> DataFrame:
     return ranked.where(F.col("in_pair") <= bounds.queues_each)
 
 
-def _cells(states: DataFrame, bounds: Bounds) -> DataFrame:
+def _cells(states: Frame, bounds: Bounds) -> Frame:
     """At most `heat_cells` for each row: neighbours share a cell if there are more queues."""
     row = Window.partitionBy("place")
     in_order = row.orderBy("broker_name", "queue_id")
@@ -240,7 +242,7 @@ def _cells(states: DataFrame, bounds: Bounds) -> DataFrame:
     ).drop("col1", "col2")
 
 
-def _points(states: DataFrame, run_at_ms: Column) -> DataFrame:
+def _points(states: Frame, run_at_ms: Column) -> Frame:
     return (
         states.withColumn("at_ms", run_at_ms)
         .groupBy("group", "at_ms")

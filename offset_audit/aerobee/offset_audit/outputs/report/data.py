@@ -94,6 +94,8 @@ class CheckCount:
     check: str
     severity: str
     findings: int
+    affected: int | None = None
+    """In all; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

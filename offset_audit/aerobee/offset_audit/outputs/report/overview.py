@@ -21,7 +21,7 @@ from aerobee.offset_audit.outputs.report.formats import (
     volume,
 )
 from aerobee.offset_audit.outputs.report.markup import Markup, joined, name, tag
-from aerobee.offset_audit.outputs.verdict import found, not_read
+from aerobee.offset_audit.outputs.verdict import found, lost, not_read
 
 SIGNS: Mapping[str, str] = {
     "CRITICAL": "M5 1h6l4 4v6l-4 4H5l-4-4V5z",
@@ -76,6 +76,7 @@ def verdict(data: ReportData) -> Markup:
     shown = "OK" if worst in (None, "INFO") else str(worst)
     checks = sum(check.ran for check in data.run.checks)
     not_asked = [check.name for check in data.run.checks if not check.ran]
+    losses = {one.check: one.affected for one in data.counts if one.severity == "CRITICAL"}
     scope = counted(data.totals.progress.queues, "queue")
     asked = f"{counted(checks, 'check')} over {scope} of groups"
     if not_asked:
@@ -86,7 +87,7 @@ def verdict(data: ReportData) -> Markup:
         tag(
             "div",
             tag("h2", found({one: data.of_severity(one) for one in SEVERITIES}), id="verdict"),
-            tag("p", f"{not_read(data.run.depth, not_asked)} {asked}."),
+            tag("p", f"{lost(losses)}{not_read(data.run.depth, not_asked)} {asked}."),
         ),
         class_=f"verdict {shown.lower()}",
         role="status",

@@ -15,7 +15,7 @@ from aerobee.client_core.audit import Audit
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import DESCRIBE_CLUSTER, LIST_TOPICS
 from aerobee.cluster_view.nameservers import Nameservers
-from aerobee.offset_audit.rules.unreachable import BUSY
+from aerobee.offset_audit.rules.names import BUSY
 from aerobee.offset_audit.sources.live.options import LiveOptions
 from aerobee.offset_audit.sources.store.ranges_log import STEP_BYTES
 from aerobee.offset_audit.tables import LOG_RANGE_BYTES

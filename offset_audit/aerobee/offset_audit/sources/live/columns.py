@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
-from aerobee.offset_audit.tables import COLUMNS, schema
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.columns_of_tables import columns_of
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
+from aerobee.offset_audit.frames.spark_frame import SparkFrame, data_of
+from aerobee.offset_audit.frames.spark_rows import schema
+from aerobee.offset_audit.tables import COLUMNS
 
 READ_TABLES: Final = (
     "brokers",
@@ -64,19 +69,25 @@ def rest_schema(table: str) -> StructType:
 
 
 def split_tables(frame: DataFrame) -> dict[str, DataFrame]:
-    """Each table of a frame that holds all of them, by its name in `Tables`."""
+    """Each table of a DataFrame that holds all of them, by its name in `Tables`, for any job."""
+    return {name: data_of(rows) for name, rows in tables_in(SparkFrame(frame)).items()}
+
+
+def tables_in(frame: Frame) -> dict[str, Frame]:
+    """The same for a frame of any engine."""
     return {name: _split(frame, name) for name in READ_TABLES}
 
 
-def _split(frame: DataFrame, table: str) -> DataFrame:
+def _split(frame: Frame, table: str) -> Frame:
     rows = frame.where(F.col(TABLE_COLUMN) == table)
-    rest = rest_schema(table)
-    if not rest.fields:
+    shared = set(table_schema("").names)
+    rest = {name: kind for name, kind in columns_of(COLUMNS[table]) if name not in shared}
+    if not rest:
         return rows.select(*table_schema(table).names)
-    rows = rows.withColumn(REST_COLUMN, F.from_json(REST_COLUMN, rest))
-    names = set(rest.names)
+    declared = ", ".join(f"{name} {kind}" for name, kind in rest.items())
+    rows = rows.with_json(REST_COLUMN, declared)
 
     def column(name: str) -> Column:
-        return F.col(f"{REST_COLUMN}.{name}").alias(name) if name in names else F.col(name)
+        return F.col(f"{REST_COLUMN}.{name}").alias(name) if name in rest else F.col(name)
 
     return rows.select(*(column(name) for name in table_schema(table).names))

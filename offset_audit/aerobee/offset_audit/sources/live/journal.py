@@ -15,21 +15,23 @@ from functools import reduce
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import GET_STATS, PULL, SEARCH_BY_TIMESTAMP
+from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.frames.functions import Column
+from aerobee.offset_audit.frames.spark_rows import schema
 from aerobee.offset_audit.sources.live.asking import BrokerAddress, find_journals
 from aerobee.offset_audit.sources.live.options import LiveOptions, parse_options
 from aerobee.offset_audit.sources.store.conditions import Conditions
 from aerobee.offset_audit.sources.store.options import StoreOptions
 from aerobee.offset_audit.sources.store.plain_values import int64, queue_number, text_of
 from aerobee.offset_audit.sources.store.source import StoreReader
-from aerobee.offset_audit.tables import JOURNAL, ORIGIN, schema
+from aerobee.offset_audit.tables import JOURNAL, ORIGIN
 from aerobee.rpc.own_protocol import error_from_code
 from aerobee.rpc.tls import dialled_tls
 from aerobee.runtime import errors
@@ -156,7 +158,7 @@ class StoredJournalReader(DataSourceReader):
                     yield JournalRecord(origin, row["queue_offset"], row["body"])
 
 
-def whole_journals(rows: DataFrame) -> tuple[DataFrame, list[str]]:
+def whole_journals(rows: Frame) -> tuple[Frame, list[str]]:
     """The rows of the journals that were read to their end, and a sentence for each other one.
     `rows` is read twice and should be persisted."""
     notes: list[str] = []

@@ -9,11 +9,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from aerobee.offset_audit.frames.columns_of_tables import columns_of
 from aerobee.offset_audit.sources.messages.pieces import constant
 from aerobee.offset_audit.sources.store.folders import Origin, StoreUnreadable
-
-ORIGIN: Final = "cluster string, broker_name string, broker_id int"
-"""As in `tables.py`, which needs Spark."""
 
 BATCH_ROWS: Final = 65_536
 BATCH_BYTES: Final = 16 * 1024 * 1024
@@ -41,8 +39,7 @@ class Columns:
     @classmethod
     def parse(cls, text: str) -> Columns:
         """From a description such as `topic string, queue_id int`."""
-        words = [part.split() for part in _parts(text)]
-        return cls(tuple((name, " ".join(kind)) for name, *kind in words))
+        return cls(tuple(columns_of(text)))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,19 +68,6 @@ class Columns:
 
     def without(self, *names: str) -> Columns:
         return Columns(tuple(pair for pair in self.pairs if pair[0] not in names))
-
-
-def _parts(text: str) -> list[str]:
-    """Split at the commas that are not inside a type."""
-    parts: list[str] = []
-    depth = 0
-    begin = 0
-    for at, character in enumerate(text):
-        depth += (character in "<(") - (character in ">)")
-        if character == "," and depth == 0:
-            parts.append(text[begin:at])
-            begin = at + 1
-    return [*parts, text[begin:]]
 
 
 def origin_column(name: str, origin: Origin, count: int) -> Any:

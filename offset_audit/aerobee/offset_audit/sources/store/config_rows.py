@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from aerobee.offset_audit.sources.store.columns import ORIGIN, Columns, origin_column
+from aerobee.offset_audit.sources.store.columns import Columns, origin_column
 from aerobee.offset_audit.sources.store.config_files import (
     Commit,
     read_commits,
@@ -29,6 +29,7 @@ from aerobee.offset_audit.sources.store.log_lookup import LogLookup
 from aerobee.offset_audit.sources.store.log_tail import entries_until_ms, keys_until_ms
 from aerobee.offset_audit.sources.store.plan import StorePiece
 from aerobee.offset_audit.sources.store.queue_ends import QueueBounds, QueueEnds
+from aerobee.offset_audit.tables import COLUMNS
 from aerobee.runtime.clock import Clock
 
 BATCH_ROWS: Final = 65_536
@@ -47,32 +48,9 @@ class ConfigReading:
 
 
 CONFIG_COLUMNS: Final[Mapping[str, Columns]] = {
-    "brokers": Columns.parse(
-        f"""{ORIGIN}, address string, answered boolean, error string, role string, epoch long,
-        instance string, incarnation string, master_id int, in_sync array<int>,
-        flush_mode string, replication_mode string, version string,
-        log_min_offset long, appended_end long, flushed_end long, confirmed_end long,
-        dispatched_end long, commits_read_at_ms long, ends_read_at_ms long, asked_at_ms long,
-        answered_at_ms long, entries_until_ms long, keys_until_ms long,
-        misplaced_records long, not_writable_reason string"""
-    ),
-    "topics": Columns.parse(
-        f"""{ORIGIN}, topic string, read_queue_count int, write_queue_count int, perm int,
-        revision long"""
-    ),
-    "queues": Columns.parse(
-        f"""{ORIGIN}, topic string, queue_id int, min_offset long, max_offset long,
-        last_store_ms long, read_at_ms long"""
-    ),
-    "commits": Columns.parse(
-        f"""{ORIGIN}, group string, topic string, queue_id int, offset long, lease_epoch long,
-        committed_at_ms long, client_id string, is_reset boolean, first_unread_ms long,
-        matching_unread long, read_at_ms long"""
-    ),
-    "epochs": Columns.parse(f"{ORIGIN}, epoch long, start_offset long"),
-    "segments": Columns.parse(f"{ORIGIN}, position long, size long, first_store_ms long"),
+    table: Columns.parse(COLUMNS[table])
+    for table in ("brokers", "topics", "queues", "commits", "epochs", "segments")
 }
-"""As in `tables.py`, which needs Spark."""
 
 
 def config_batches(

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from aerobee.offset_audit.sources.messages.pieces import constant
-from aerobee.offset_audit.sources.store.columns import ORIGIN, Columns, batch, origin_column
+from aerobee.offset_audit.sources.store.columns import Columns, batch, origin_column
 from aerobee.offset_audit.sources.store.conditions import Conditions
 from aerobee.offset_audit.sources.store.plan import QueuePiece
 from aerobee.offset_audit.sources.store.queue_chunks import (
@@ -18,6 +18,7 @@ from aerobee.offset_audit.sources.store.queue_chunks import (
     QueueChunk,
     queue_chunks,
 )
+from aerobee.offset_audit.tables import ORIGIN
 from aerobee.store.format.record_arrays import Int64Array
 
 ENTRIES: Final = Columns.parse(

@@ -28,13 +28,13 @@ from aerobee.offset_audit.sources.store.ranges_digest import (
     sum_groups,
 )
 from aerobee.offset_audit.sources.store.ranges_rows import (
-    INDEX_BLOCK_BYTES,
     INDEX_RANGES,
     INDEX_SOURCE,
     LOG_SOURCE,
     RecordBatch,
     make_batch,
 )
+from aerobee.offset_audit.tables import INDEX_BLOCK_BYTES
 
 # Beyond this, equal keys of one record are found by sorting.
 _KEYS_COMPARED_MAX = 8

@@ -40,7 +40,6 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
     FAILED,
     FAULTS,
     INDEX_RANGES,
-    LOG_RANGE_BYTES,
     LOG_RANGES,
     MINUTES,
     PENDING,
@@ -51,6 +50,7 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
     RecordBatch,
     of_columns,
 )
+from aerobee.offset_audit.tables import LOG_RANGE_BYTES
 
 _OF_LOG: Final = frozenset({LOG_RANGES, QUEUE_RANGES, INDEX_RANGES, FAULTS, MINUTES, FAILED})
 _OF_INDEX: Final = frozenset({INDEX_RANGES, FAULTS})

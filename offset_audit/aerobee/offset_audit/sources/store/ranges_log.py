@@ -24,13 +24,13 @@ from aerobee.offset_audit.sources.store.plan import LogPiece
 from aerobee.offset_audit.sources.store.ranges_digest import Int64Array, group_starts
 from aerobee.offset_audit.sources.store.ranges_queues import QueueMessages
 from aerobee.offset_audit.sources.store.ranges_rows import (
-    LOG_RANGE_BYTES,
     LOG_RANGES,
     MINUTES,
     Codes,
     RecordBatch,
     make_batch,
 )
+from aerobee.offset_audit.tables import LOG_RANGE_BYTES
 from aerobee.store.format.record_layout import BLANK_SIZE_MIN
 from aerobee.store.format.scan import ScanEnd
 

@@ -28,7 +28,6 @@ from aerobee.offset_audit.sources.store.ranges_digest import (
     sum_groups,
 )
 from aerobee.offset_audit.sources.store.ranges_rows import (
-    BLOCK_OFFSETS,
     ENTRIES_SOURCE,
     LOG_SOURCE,
     QUEUE_RANGES,
@@ -36,6 +35,7 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
     RecordBatch,
     make_batch,
 )
+from aerobee.offset_audit.tables import BLOCK_OFFSETS
 from aerobee.store.format.names import LIGHT_QUEUE_PREFIX
 from aerobee.store.format.properties import PropertyName, find_property
 from aerobee.store.format.record_layout import (

@@ -37,7 +37,6 @@ from aerobee.offset_audit.sources.store.ranges_queues import (
     QueuedMessages,
 )
 from aerobee.offset_audit.sources.store.ranges_rows import (
-    BLOCK_OFFSETS,
     FAILED,
     FAULTS,
     INDEX_RANGES,
@@ -47,6 +46,7 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
     QUEUE_RANGES,
     RecordBatch,
 )
+from aerobee.offset_audit.tables import BLOCK_OFFSETS
 from aerobee.store.format.consume_queue_entry import ENTRY_SIZE
 
 TableRows: TypeAlias = tuple[str, RecordBatch]

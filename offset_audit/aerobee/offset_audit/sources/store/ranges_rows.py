@@ -1,7 +1,4 @@
-"""The results of the reductions: Arrow batches with the columns of the tables that checks read.
-
-The columns equal those of `tables.py`, which needs Spark; a test keeps the two equal.
-"""
+"""The results of the reductions: Arrow batches with the columns of the tables that checks read."""
 
 from __future__ import annotations
 
@@ -12,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from aerobee.offset_audit.sources.store.columns import ORIGIN, Columns
+from aerobee.offset_audit import tables
+from aerobee.offset_audit.sources.store.columns import Columns
 from aerobee.offset_audit.sources.store.folders import StoreFolder
 
 LOG_RANGES: Final = "log_ranges"
@@ -25,58 +23,17 @@ FAILED: Final = "failed"
 QUEUE_ROWS: Final = "queue_rows"
 KEY_ROWS: Final = "key_rows"
 
-# In offsets of a queue, and in bytes of a log: the grids shared by all stores.
-BLOCK_OFFSETS: Final = 65_536
-INDEX_BLOCK_BYTES: Final = 64 * 1024 * 1024
-LOG_RANGE_BYTES: Final = 64 * 1024 * 1024
-
 LOG_SOURCE: Final = "LOG"
 ENTRIES_SOURCE: Final = "ENTRIES"
 INDEX_SOURCE: Final = "INDEX"
 
-_PLACE: Final = f"{ORIGIN}, store string"
-
 COLUMNS: Final[Mapping[str, Columns]] = {
-    LOG_RANGES: Columns.parse(
-        f"{_PLACE}, begin long, end long, records long, blanks long, checksum long, "
-        "first_store_ms long, last_store_ms long"
-    ),
-    QUEUE_RANGES: Columns.parse(
-        f"{_PLACE}, source string, topic string, queue_id int, block long, first_offset long, "
-        "last_offset long, messages long, distinct_messages long, digest decimal(38,0), "
-        "first_position long, last_position long, first_store_ms long, last_store_ms long, "
-        "disorders long"
-    ),
-    INDEX_RANGES: Columns.parse(
-        f"{_PLACE}, source string, block long, first_position long, last_position long, "
-        "keys long, digest decimal(38,0), first_store_ms long"
-    ),
-    FAULTS: Columns.parse(
-        f"{_PLACE}, file string, position long, kind string, topic string, queue_id int, "
-        "queue_offset long, size long, store_ms long, back_ms long, detail string"
-    ),
-    PENDING: Columns.parse(
-        f"{_PLACE}, kind string, topic string, queue_id int, queue_offset long, position long, "
-        "store_ms long, due_ms long, resolved boolean, unique_key string, real_topic string, "
-        "reason string"
-    ),
-    MINUTES: Columns.parse(
-        f"{ORIGIN}, tier string, group string, topic string, minute long, messages long, "
-        "is_whole boolean"
-    ),
-    FAILED: Columns.parse(
-        f"{_PLACE}, state string, topic string, queue_id int, queue_offset long, position long, "
-        "store_ms long, group string, number long, attempt int, unique_key string, "
-        "origin_topic string, origin_queue_id int, origin_offset long, origin_id string, "
-        "origin_position long"
-    ),
-    QUEUE_ROWS: Columns.parse(
-        f"{_PLACE}, source string, topic string, queue_id int, queue_offset long, position long, "
-        "size int, tags_code long, store_ms long"
-    ),
-    KEY_ROWS: Columns.parse(
-        f"{_PLACE}, source string, position long, key_hash int, topic string, store_ms long"
-    ),
+    **{
+        table: Columns.parse(tables.COLUMNS[table])
+        for table in (LOG_RANGES, QUEUE_RANGES, INDEX_RANGES, FAULTS, PENDING, MINUTES, FAILED)
+    },
+    QUEUE_ROWS: Columns.parse(tables.QUEUE_ROWS),
+    KEY_ROWS: Columns.parse(tables.KEY_ROWS),
 }
 
 SUMMARIES: Final = "summaries"

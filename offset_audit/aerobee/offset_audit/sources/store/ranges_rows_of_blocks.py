@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from aerobee.offset_audit.sources.store.files import index_files, log_segments, queue_files
+from aerobee.offset_audit.sources.store.folders import StoreFolder
 from aerobee.offset_audit.sources.store.index_geometry import IndexFile
 from aerobee.offset_audit.sources.store.index_reach import ChainWalk
 from aerobee.offset_audit.sources.store.log_chunks import LogChunk, log_chunks
@@ -29,9 +30,7 @@ from aerobee.offset_audit.sources.store.ranges_index import (
 )
 from aerobee.offset_audit.sources.store.ranges_queues import QueuedMessages, QueueMessages
 from aerobee.offset_audit.sources.store.ranges_rows import (
-    BLOCK_OFFSETS,
     ENTRIES_SOURCE,
-    INDEX_BLOCK_BYTES,
     INDEX_SOURCE,
     KEY_ROWS,
     LOG_SOURCE,
@@ -40,6 +39,7 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
     RecordBatch,
     make_batch,
 )
+from aerobee.offset_audit.tables import BLOCK_OFFSETS, INDEX_BLOCK_BYTES
 from aerobee.store.format.consume_queue_entry import ENTRY_SIZE
 
 UNIT_BYTES: Final = 128 * 1024 * 1024
@@ -237,3 +237,12 @@ def _key_batch(facts: StoreFacts, source: str, keys: Keys, topics: Codes | None)
             "store_ms": keys.store_timestamps if len(keys.store_timestamps) else None,
         },
     )
+
+
+def unit_span(store: StoreFolder) -> tuple[int, int]:
+    """The first and the last unit of a store's log. A damaged entry may point anywhere."""
+    segments = log_segments(store)
+    if not segments:
+        return 0, 0
+    begin, end = segments[0].base, segments[-1].end
+    return begin // UNIT_BYTES, max(begin, end - 1) // UNIT_BYTES

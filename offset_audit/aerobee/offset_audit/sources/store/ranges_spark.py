@@ -13,11 +13,13 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from aerobee.offset_audit.frames import functions as columns
+from aerobee.offset_audit.frames.frame import Engine, Frame
 from aerobee.offset_audit.sources.store.files import log_segments
-from aerobee.offset_audit.sources.store.folders import Origin, StoreFolder, find_stores
+from aerobee.offset_audit.sources.store.folders import Origin, find_stores
 from aerobee.offset_audit.sources.store.options import StoreOptions
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts, store_facts
 from aerobee.offset_audit.sources.store.ranges_rows import (
@@ -34,21 +36,24 @@ from aerobee.offset_audit.sources.store.ranges_rows_of_blocks import (
     index_key_rows,
     log_key_rows,
     log_rows,
+    unit_span,
 )
-from aerobee.offset_audit.tables import ORIGIN, Drill, small_frame
+from aerobee.offset_audit.tables import ORIGIN
 
 _Facts: TypeAlias = Mapping[str, StoreFacts]
 _Rows: TypeAlias = Sequence[Mapping[str, Any]]
 _ReadGroup: TypeAlias = Callable[[_Facts, _Rows], Iterator[Any]]
 
+SparkDrill: TypeAlias = Callable[[DataFrame], DataFrame]
+
 _FILES: Final = "store string, number int, block long"
 
 
-def split_summaries(rows: DataFrame) -> dict[str, DataFrame]:
+def split_summaries(rows: Frame) -> dict[str, Frame]:
     """The tables of kind `summaries` by name; persist `rows` first, or each is a separate
     reading."""
     return {
-        table: rows.where(F.col("table") == table).select(*COLUMNS[table].names)
+        table: rows.where(columns.col("table") == table).select(*COLUMNS[table].names)
         for table in SUMMARY_TABLES
     }
 
@@ -62,17 +67,17 @@ def facts_of(options: Sequence[StoreOptions]) -> dict[str, StoreFacts]:
     }
 
 
-def log_begins(session: SparkSession, facts: _Facts) -> DataFrame:
+def log_begins(engine: Engine, facts: _Facts) -> Frame:
     """`store` and `log_begin`, from the names of the segments that are there now."""
     found = [
         (root, segments[0].base)
         for root, one in facts.items()
         if (segments := log_segments(one.store))
     ]
-    return small_frame(session, "store string, log_begin long", found)
+    return engine.frame("store string, log_begin long", found)
 
 
-def first_whole_minutes(session: SparkSession, facts: _Facts) -> DataFrame:
+def first_whole_minutes(engine: Engine, facts: _Facts) -> Frame:
     """The origin of each store, and `whole_from`: the first minute for which its log is
     complete."""
     found: dict[Origin, int] = {}
@@ -83,10 +88,10 @@ def first_whole_minutes(session: SparkSession, facts: _Facts) -> DataFrame:
         (origin.cluster, origin.broker_name, origin.broker_id, minute)
         for origin, minute in found.items()
     ]
-    return small_frame(session, f"{ORIGIN}, whole_from long", rows)
+    return engine.frame(f"{ORIGIN}, whole_from long", rows)
 
 
-def queue_drill(facts: _Facts) -> Drill:
+def queue_drill(facts: _Facts) -> SparkDrill:
     """QUEUE_ROWS of blocks with `store`, `topic`, `queue_id`, `block`, `first_position` and
     `last_position`."""
 
@@ -106,15 +111,6 @@ def queue_drill(facts: _Facts) -> Drill:
     return drill
 
 
-def unit_span(store: StoreFolder) -> tuple[int, int]:
-    """The first and the last unit of a store's log. A damaged entry may point anywhere."""
-    segments = log_segments(store)
-    if not segments:
-        return 0, 0
-    begin, end = segments[0].base, segments[-1].end
-    return begin // UNIT_BYTES, max(begin, end - 1) // UNIT_BYTES
-
-
 def _unit_of(position: str, spans: Mapping[str, tuple[int, int]]) -> Column:
     """The unit that contains a position, or the nearest one."""
     firsts = F.create_map(
@@ -126,7 +122,7 @@ def _unit_of(position: str, spans: Mapping[str, tuple[int, int]]) -> Column:
     return F.when(unit.isNotNull(), clipped)
 
 
-def key_drill(facts: _Facts) -> Drill:
+def key_drill(facts: _Facts) -> SparkDrill:
     """KEY_ROWS of blocks with `store` and `block`."""
 
     def drill(blocks: DataFrame) -> DataFrame:

@@ -15,8 +15,9 @@ import pyarrow as pa
 from aerobee.offset_audit.sources.messages.hosts import born_hosts, store_hosts
 from aerobee.offset_audit.sources.messages.pieces import gather
 from aerobee.offset_audit.sources.messages.property_columns import PropertyColumns
-from aerobee.offset_audit.sources.store.columns import ORIGIN, Columns, origin_column
+from aerobee.offset_audit.sources.store.columns import Columns, origin_column
 from aerobee.offset_audit.sources.store.log_chunks import LogChunk
+from aerobee.offset_audit.tables import ORIGIN
 from aerobee.store.format.body_checksums import sound_bodies
 from aerobee.store.format.producer_number import producer_ids, sequences
 from aerobee.store.format.record_arrays import (

@@ -1,0 +1,1 @@
+"""Remoting, RocketMQ's older protocol, as an edge of the broker."""

@@ -1,0 +1,125 @@
+"""Messages that ordered consumers give up: they send them to their group's retry topic themselves.
+
+A consumer that takes messages in order tries again by itself, and asks nobody. Once it has tried as
+often as it may, it sends the message to `%RETRY%group`, as Apache's brokers want it, who make it a
+dead letter. Only members of the group may do so; everything else for such a topic is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from aerobee.broker.retries.topics import RetryTopics
+from aerobee.broker.sending.durability import Durability
+from aerobee.broker.sending.own_writes import OwnWrites
+from aerobee.remoting_core.command import Command
+from aerobee.rocketmq_remoting import fields as read
+from aerobee.rocketmq_remoting.codes import Code
+from aerobee.rocketmq_remoting.sends import Send
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import DeadlineExceeded, MessageIllegal
+from aerobee.store.format.batch import BatchIllegal
+from aerobee.store.format.dead_letter_fields import Death, GroupNameTooLong
+from aerobee.store.format.message_id import offset_message_id
+from aerobee.store.format.properties import PropertyName, replace_properties
+from aerobee.store.format.record import Record
+from aerobee.store.format.record_encode import encode_record
+from aerobee.store.format.record_layout import HostAddress, RecordCorrupt, RecordIllegal
+from aerobee.store.format.retry_records import dead_letter_record
+
+_SAFE_S: Final = 2.5
+_N: Final = PropertyName
+_READERS: Final = dict.fromkeys(
+    name.encode()
+    for name in (
+        _N.MIN_OFFSET,
+        _N.MAX_OFFSET,
+        _N.CONSUME_START_TIME,
+        _N.RECONSUME_TIME,
+        _N.MAX_RECONSUME_TIMES,
+        _N.DELAY,
+    )
+)
+"""What a consumer adds to a message that it has."""
+
+
+def attempts_if_given_up(fields: Mapping[str, str]) -> int:
+    """How often a message was tried, if as often as its consumer may; else 0. `fields` of its send,
+    under their long names. Raises InvalidArgument.
+
+    Consumers send the number of failures; some leave out the last one.
+    """
+    times_max = read.number(fields, "maxReconsumeTimes", -1)
+    times = read.number(fields, "reconsumeTimes", 0)
+    return max(times, times_max + 1) if 0 <= times_max <= times else 0
+
+
+class RemotingDeadLetters:
+    """On the loop."""
+
+    def __init__(
+        self,
+        writes: OwnWrites,
+        topics: RetryTopics,
+        durability: Durability,
+        clock: Clock,
+        store_host: HostAddress,
+        *,
+        check_master: Callable[[], None],
+        on_dead: Callable[[str, str, int], None],
+    ) -> None:
+        """`on_dead` gets a group, a topic, and how many of its messages died."""
+        self._writes = writes
+        self._topics = topics
+        self._durability = durability
+        self._clock = clock
+        self._store_host = store_host
+        self._check_master = check_master
+        self._on_dead = on_dead
+
+    async def bury(
+        self,
+        request: Command,
+        send: Send,
+        host: HostAddress,
+        *,
+        group: str,
+        client_id: str,
+        attempts: int,
+    ) -> Command:
+        """Raises AerobeeError: it is no dead letter, or may not be safe yet."""
+        self._check_master()
+        await self._topics.make(group)
+        (message,) = send.messages(request.body, is_batch=False, new_id=lambda: "")
+        try:
+            record = Record(
+                encode_record(
+                    topic=send.topic.encode(),
+                    body=message.body,
+                    properties=replace_properties(message.properties, _READERS),
+                    flag=message.flag,
+                    sys_flag=send.sys_flag,
+                    born_timestamp_ms=send.born_ms,
+                    born_host=host,
+                    store_host_ipv6=self._store_host.is_ipv6,
+                    reconsume_times=attempts - 1,
+                )
+            )
+            death = Death(group, attempts, self._clock.now_ms(), member=client_id)
+            moved = dead_letter_record(record, death, store_host_ipv6=self._store_host.is_ipv6)
+            with self._writes.publishing:
+                appended = self._writes.append_copies(moved.topic, 0, [moved.record], ())
+        except (BatchIllegal, GroupNameTooLong, RecordCorrupt, RecordIllegal) as error:
+            raise MessageIllegal(f"it cannot become a dead letter: {error}") from None
+        self._on_dead(group, record.property_value(_N.RETRY_TOPIC) or send.topic, 1)
+        until_s = self._clock.monotonic_s() + _SAFE_S
+        if await self._durability.wait_safe(appended.end, until_s) is not None:
+            raise DeadlineExceeded("the dead letter is stored, but not safe in time")
+        fields = {
+            "msgId": offset_message_id(self._store_host, appended.base_physical_offset),
+            "queueId": "0",
+            "queueOffset": str(appended.base_queue_offset),
+            "transactionId": message.message_id,
+        }
+        return request.answer(Code.SUCCESS, fields)

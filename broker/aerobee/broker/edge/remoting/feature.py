@@ -1,0 +1,238 @@
+"""Remoting: a feature, put together from its parts. It listens on the ports of gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from aerobee.broker.config import BrokerConfig
+from aerobee.broker.delayed.feature import Delays
+from aerobee.broker.edge.remoting.clients import RemotingClients
+from aerobee.broker.edge.remoting.dead_letters import RemotingDeadLetters
+from aerobee.broker.edge.remoting.lookups import RemotingLookups
+from aerobee.broker.edge.remoting.progress import Progress
+from aerobee.broker.edge.remoting.pulls import Pulls
+from aerobee.broker.edge.remoting.send_backs import RemotingSendBacks
+from aerobee.broker.edge.remoting.sending import Sends
+from aerobee.broker.edge.remoting.transactions import RemotingTransactions
+from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
+from aerobee.broker.features import Edge, Feature, Task
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.known_groups import KnownGroups
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.groups.self_assigned import SelfAssigned
+from aerobee.broker.observe.metrics.traffic import Traffic
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.reading.egress import Egress
+from aerobee.broker.reading.message_lookup import MessageLookup
+from aerobee.broker.reading.queue_reader import QueueReader
+from aerobee.broker.replication.roles import Roles
+from aerobee.broker.retries.feature import Retries
+from aerobee.broker.sending.durability import Durability
+from aerobee.broker.sending.guard import Guard
+from aerobee.broker.sending.ingest import Ingest
+from aerobee.broker.sending.own_writes import OwnWrites
+from aerobee.broker.transactions.feature import Transactions
+from aerobee.domain.sql_filter.expression import CompiledExpressions
+from aerobee.remoting_core.frames import FrameLimits
+from aerobee.remoting_core.limits import RemotingLimits
+from aerobee.remoting_core.server import RemotingServer
+from aerobee.rocketmq_remoting.codes import Ask
+from aerobee.rocketmq_remoting.dispatch import Dispatch, LoggedLimits, Serve, log_bug
+from aerobee.rocketmq_remoting.heartbeats import Subscribed
+from aerobee.rpc.memory_budget import MemoryBudget
+from aerobee.runtime.clock import Clock
+from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.format.record_layout import HostAddress
+
+_EXPIRY_S: Final = 10.0
+
+
+class Parts(Protocol):
+    """What remoting needs of the broker."""
+
+    config: BrokerConfig
+    clock: Clock
+    chance: random.Random
+    memory: MemoryBudget
+    store: MessageStore
+    store_host: HostAddress
+    roles: Roles
+    guard: Guard
+    ingest: Ingest
+    durability: Durability
+    writes: OwnWrites
+    egress: Egress
+    queues: QueueReader
+    lookup: MessageLookup
+    traffic: Traffic
+    expressions: CompiledExpressions
+    coordinator: GroupCoordinator
+    known: KnownGroups
+    offsets: ConsumerOffsets
+    delays: Delays
+    retries: Retries
+    transactions: Transactions
+    on_dead_letters: Callable[[str, str, int], None]
+
+    def on_offset_set(self, told: Callable[[GroupQueue], None]) -> None:
+        """Call this once a group's offset on a queue was set or removed on this master."""
+        ...
+
+    def serve_beside(self, server: RemotingServer) -> None:
+        """What gets the connections on gRPC's ports that are not gRPC."""
+        ...
+
+
+class Remoting(Feature):
+    """On the loop."""
+
+    def __init__(self, parts: Parts, opened: None = None) -> None:
+        config, clock, coordinator = parts.config, parts.clock, parts.coordinator
+        self.members: SelfAssigned[Subscribed] = SelfAssigned()
+        coordinator.ownership.exclude_self_assigned(self.members.has, self.members.client_ids)
+        check_master = parts.guard.check_master
+        self.clients = RemotingClients(
+            config.broker_name,
+            self.members,
+            parts.known,
+            parts.retries.topics,
+            parts.expressions,
+            clock,
+            check_master=check_master,
+            is_master=parts.roles.may_act,
+        )
+        self.sends = Sends(
+            OwnQueues(
+                config.broker_name,
+                parts.ingest,
+                parts.durability,
+                parts.delays.schedule,
+                clock,
+                is_master=parts.roles.may_act,
+                store_host_ipv6=parts.writes.store_host_ipv6,
+            ),
+            self.members,
+            RemotingDeadLetters(
+                parts.writes,
+                parts.retries.topics,
+                parts.durability,
+                clock,
+                parts.store_host,
+                check_master=check_master,
+                on_dead=parts.on_dead_letters,
+            ),
+            parts.guard,
+            clock,
+            parts.chance,
+            parts.store_host,
+            process_id=os.getpid(),
+        )
+        self.progress = Progress(
+            parts.offsets, parts.queues, parts.guard, parts.store, self.members
+        )
+        self.pulls = Pulls(
+            parts.egress,
+            self.clients,
+            self.progress,
+            coordinator.ownership,
+            clock,
+            on_delivered=parts.traffic.delivered,
+        )
+        self.send_backs = RemotingSendBacks(
+            parts.retries.send_backs, parts.lookup, self.clients, check_master=check_master
+        )
+        self.transactions = RemotingTransactions(
+            config.broker_name, parts.transactions.ends, parts.lookup, self.clients
+        )
+        self.lookups = RemotingLookups(parts.lookup)
+        parts.transactions.ask_also(self.transactions)
+        parts.on_offset_set(self._offset_set)
+        self.edges: tuple[Edge, ...] = ()
+        if config.remoting.enabled and not (config.access.enabled or config.tls.certificate):
+            self.server = _server(parts, Dispatch(self._table(), on_closed=self._disconnected))
+            parts.serve_beside(self.server)
+            self.edges = (RemotingEdge(self.pulls),)
+
+    def _table(self) -> dict[int, Serve]:
+        return {
+            Ask.SEND_MESSAGE: self.sends.send,
+            Ask.SEND_MESSAGE_V2: self.sends.send,
+            Ask.SEND_BATCH_MESSAGE: self.sends.send,
+            Ask.RECALL_MESSAGE: self.sends.recall,
+            Ask.PULL_MESSAGE: self.pulls.pull,
+            Ask.LITE_PULL_MESSAGE: self.pulls.pull,
+            Ask.HEART_BEAT: self.clients.heart_beat,
+            Ask.UNREGISTER_CLIENT: self.clients.unregister,
+            Ask.GET_CONSUMER_LIST_BY_GROUP: self.clients.list_members,
+            Ask.CHECK_CLIENT_CONFIG: self.clients.check_config,
+            Ask.LOCK_BATCH_MQ: self.clients.lock,
+            Ask.UNLOCK_BATCH_MQ: self.clients.unlock,
+            Ask.QUERY_CONSUMER_OFFSET: self.progress.query,
+            Ask.UPDATE_CONSUMER_OFFSET: self.progress.update,
+            Ask.GET_MAX_OFFSET: self.progress.last,
+            Ask.GET_MIN_OFFSET: self.progress.first,
+            Ask.SEARCH_OFFSET_BY_TIMESTAMP: self.progress.at_time,
+            Ask.CONSUMER_SEND_MSG_BACK: self.send_backs.send_back,
+            Ask.END_TRANSACTION: self.transactions.end,
+            Ask.VIEW_MESSAGE_BY_ID: self.lookups.by_offset,
+            Ask.QUERY_MESSAGE: self.lookups.by_key,
+        }
+
+    def _disconnected(self, connection: Any) -> None:
+        self.clients.disconnected(connection)
+
+    def _offset_set(self, key: GroupQueue) -> None:
+        self.progress.offset_set(key)
+        self.pulls.offset_set(key)
+
+    def tasks(self) -> Mapping[str, Task]:
+        return {"remoting-members": self._expire}
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(_EXPIRY_S)
+            self.clients.expire()
+
+    def end(self) -> None:
+        self.members.clear()
+        self.pulls.end_all()
+
+
+class RemotingEdge:
+    """Has no port of its own."""
+
+    def __init__(self, pulls: Pulls) -> None:
+        self._pulls = pulls
+
+    async def start(self) -> int:
+        """See `Edge`."""
+        return 0
+
+    async def set_serving(self, serving: bool) -> None:
+        """Clients learn it from routes."""
+
+    def end_pulls(self) -> None:
+        """See `Edge`."""
+        self._pulls.end_all()
+
+    async def stop(self, grace_s: float) -> None:
+        """Its server stops with the one beside it."""
+
+
+def _server(parts: Parts, handler: Dispatch) -> RemotingServer:
+    memory = parts.memory.remoting_bytes
+    frames = FrameLimits()
+    return RemotingServer(
+        handler,
+        LoggedLimits(),
+        now=parts.clock.monotonic_s,
+        on_bug=log_bug,
+        limits=RemotingLimits(
+            frames=FrameLimits(frame_bytes_max=min(frames.frame_bytes_max, memory))
+        ),
+        memory_bytes_max=memory,
+    )

@@ -1,0 +1,164 @@
+"""Offsets of remoting clients: their groups' progress, and the bounds of queues.
+
+Owns: which resets by an operator the readers of a queue do not know yet. Until they do, their
+commits are from before the reset and change nothing; each pull is told the new offset. A reader
+knows it once it pulls from there or commits it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from aerobee.broker.groups.ownership import SELFS
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.groups.self_assigned import SelfAssigned
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.reading.queue_reader import QueueReader
+from aerobee.broker.sending.guard import Guard
+from aerobee.remoting_core.command import Command
+from aerobee.remoting_core.connection import Connection
+from aerobee.rocketmq_remoting import fields as read
+from aerobee.rocketmq_remoting.codes import Code
+from aerobee.rocketmq_remoting.heartbeats import Subscribed
+from aerobee.runtime.errors import AerobeeError, DeadlineExceeded
+from aerobee.store.engine.message_store import MessageStore
+
+_SAFE_S: Final = 2.5
+_YOUNG_BYTES: Final = 1 << 30
+"""A new group reads a log that is shorter from its beginning, whatever it asks for, as with
+Apache's brokers, who do so while they have the beginning in memory."""
+RESETS_MAX: Final = 100_000
+
+
+class Progress:
+    """On the loop."""
+
+    def __init__(
+        self,
+        offsets: ConsumerOffsets,
+        queues: QueueReader,
+        guard: Guard,
+        store: MessageStore,
+        members: SelfAssigned[Subscribed],
+    ) -> None:
+        self._offsets = offsets
+        self._queues = queues
+        self._guard = guard
+        self._store = store
+        self._members = members
+        self._resets: dict[GroupQueue, int] = {}
+
+    # ------------------------------------------------------------------------------ offsets
+
+    async def query(self, connection: Connection, request: Command) -> Command:
+        """Code 14. Raises AerobeeError."""
+        key = _key(request)
+        await self._offsets.begun_for(key.group)
+        self._offsets.check_known()
+        self._guard.check_queue(key.topic, key.queue_id)
+        offset = self._offsets.query(key)
+        if offset is None and self._reads_all(key, request):
+            offset = 0
+        if offset is None:
+            return request.answer(
+                Code.QUERY_NOT_FOUND, remark=f"group {key.group} has no offset on this queue"
+            )
+        return request.answer(fields={"offset": str(offset)})
+
+    def _reads_all(self, key: GroupQueue, request: Command) -> bool:
+        if not read.flag(request.fields, "setZeroIfNotFound", default=True):
+            return False
+        first, _ = self._queues.bounds(key.topic, key.queue_id)
+        store = self._store
+        return first == 0 and store.appended_end - store.min_offset < _YOUNG_BYTES
+
+    async def update(self, connection: Connection, request: Command) -> Command:
+        """Code 15. Raises AerobeeError."""
+        key, offset = _key(request), read.number(request.fields, "commitOffset")
+        await self._offsets.begun_for(key.group)
+        safe = self._commit(key, offset)
+        if safe is not None:
+            await asyncio.wait((safe,), timeout=_SAFE_S)
+            if not safe.done():
+                raise DeadlineExceeded(
+                    "the offset is stored, but disk and replicas did not confirm it in time"
+                )
+            safe.result()
+        return request.answer()
+
+    def commit_quietly(self, key: GroupQueue, offset: int) -> None:
+        """A commit that came with a pull, which goes on whatever becomes of it."""
+        try:
+            safe = self._commit(key, offset)
+        except AerobeeError:
+            return
+        if safe is not None:
+            safe.add_done_callback(_retrieved)
+
+    def _commit(self, key: GroupQueue, offset: int) -> asyncio.Future[None] | None:
+        if self.moved_to(key, offset) is not None:
+            return None
+        return self._offsets.commit(key, offset, SELFS)
+
+    # ------------------------------------------------------------------------------ resets
+
+    def offset_set(self, key: GroupQueue) -> None:
+        """A group's offset was set by an operator, or removed."""
+        offset = self._offsets.query(key)
+        if offset is None or not self._members.has(key):
+            self._resets.pop(key, None)
+        elif len(self._resets) < RESETS_MAX:
+            self._resets[key] = offset
+
+    def moved_to(self, key: GroupQueue, offset: int) -> int | None:
+        """Where a reader that is at `offset` must go on, if it does not know of a reset."""
+        moved = self._resets.get(key)
+        if moved is None or not self._members.has(key):
+            return None
+        if offset == moved:
+            del self._resets[key]
+            return None
+        return moved
+
+    # ------------------------------------------------------------------------------ bounds
+
+    def last(self, connection: Connection, request: Command) -> Command:
+        """Code 30. Raises AerobeeError."""
+        return request.answer(fields={"offset": str(self._bounds(request)[1])})
+
+    def first(self, connection: Connection, request: Command) -> Command:
+        """Code 31. Raises AerobeeError."""
+        return request.answer(fields={"offset": str(self._bounds(request)[0])})
+
+    async def at_time(self, connection: Connection, request: Command) -> Command:
+        """Code 29. Raises AerobeeError."""
+        self._bounds(request)
+        fields = request.fields
+        offset = await self._queues.search_by_time(
+            read.text(fields, "topic"),
+            read.number(fields, "queueId"),
+            read.number(fields, "timestamp"),
+            upper=fields.get("boundaryType", "").upper() == "UPPER",
+        )
+        return request.answer(fields={"offset": str(offset)})
+
+    def _bounds(self, request: Command) -> tuple[int, int]:
+        topic, queue_id = read.text(request.fields, "topic"), read.number(request.fields, "queueId")
+        self._guard.check_queue(topic, queue_id)
+        return self._queues.bounds(topic, queue_id)
+
+
+def _key(request: Command) -> GroupQueue:
+    fields = request.fields
+    return GroupQueue(
+        read.text(fields, "consumerGroup"),
+        read.text(fields, "topic"),
+        read.number(fields, "queueId"),
+    )
+
+
+def _retrieved(safe: asyncio.Future[None]) -> None:
+    """Whether it took effect is said by the next commit."""
+    if not safe.cancelled():
+        safe.exception()

@@ -1,0 +1,46 @@
+"""What remoting clients ask a nameserver: where topics are. It listens on the ports of gRPC."""
+
+from __future__ import annotations
+
+from aerobee.nameserver.config import NameserverConfig
+from aerobee.nameserver.rocketmq import KnownRoutes
+from aerobee.remoting_core.command import Command
+from aerobee.remoting_core.connection import Connection
+from aerobee.remoting_core.server import RemotingServer
+from aerobee.rocketmq_remoting import fields as read
+from aerobee.rocketmq_remoting.codes import Ask
+from aerobee.rocketmq_remoting.dispatch import Dispatch, LoggedLimits, log_bug
+from aerobee.rocketmq_remoting.routes import route_body
+from aerobee.rpc.memory_budget import MemoryBudget
+from aerobee.rpc.outside import OUTSIDE
+from aerobee.runtime.clock import Clock
+
+
+class RemotingRoutes:
+    """On the loop."""
+
+    def __init__(self, cluster: str, routes: KnownRoutes) -> None:
+        self._cluster = cluster
+        self._routes = routes
+
+    async def route(self, connection: Connection, request: Command) -> Command:
+        """Code 105. Raises TopicNotFound, RegistryUnavailable, InvalidArgument."""
+        route = await self._routes.route(read.text(request.fields, "topic"))
+        is_outside = connection.listener == OUTSIDE
+        return request.answer(body=route_body(route, self._cluster, is_outside=is_outside))
+
+
+def remoting_server(
+    config: NameserverConfig, routes: KnownRoutes, memory: MemoryBudget, clock: Clock
+) -> RemotingServer | None:
+    """None: it is off, or would not be as safe as gRPC."""
+    if not config.remoting.enabled or config.access.enabled or config.tls.certificate:
+        return None
+    answers = RemotingRoutes(config.cluster, routes)
+    return RemotingServer(
+        Dispatch({Ask.GET_ROUTEINFO_BY_TOPIC: answers.route}, on_closed=lambda _: None),
+        LoggedLimits(),
+        now=clock.monotonic_s,
+        on_bug=log_bug,
+        memory_bytes_max=memory.remoting_bytes,
+    )

@@ -1,0 +1,1 @@
+"""RocketMQ's remoting protocol, without any input or output: what its commands and bodies mean."""

@@ -1,0 +1,108 @@
+"""The numbers of requests and answers, and the one table from errors to answers."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from aerobee.remoting_core.command import Command
+from aerobee.runtime import errors
+
+
+class Ask(IntEnum):
+    """What a request asks for, by Apache's names."""
+
+    SEND_MESSAGE = 10
+    PULL_MESSAGE = 11
+    QUERY_MESSAGE = 12
+    QUERY_CONSUMER_OFFSET = 14
+    UPDATE_CONSUMER_OFFSET = 15
+    SEARCH_OFFSET_BY_TIMESTAMP = 29
+    GET_MAX_OFFSET = 30
+    GET_MIN_OFFSET = 31
+    VIEW_MESSAGE_BY_ID = 33
+    HEART_BEAT = 34
+    UNREGISTER_CLIENT = 35
+    CONSUMER_SEND_MSG_BACK = 36
+    END_TRANSACTION = 37
+    GET_CONSUMER_LIST_BY_GROUP = 38
+    CHECK_TRANSACTION_STATE = 39
+    NOTIFY_CONSUMER_IDS_CHANGED = 40
+    LOCK_BATCH_MQ = 41
+    UNLOCK_BATCH_MQ = 42
+    CHECK_CLIENT_CONFIG = 46
+    GET_ROUTEINFO_BY_TOPIC = 105
+    SEND_MESSAGE_V2 = 310
+    SEND_BATCH_MESSAGE = 320
+    LITE_PULL_MESSAGE = 361
+    RECALL_MESSAGE = 370
+
+
+class Code(IntEnum):
+    """How a request ended, by Apache's names."""
+
+    SUCCESS = 0
+    SYSTEM_ERROR = 1
+    SYSTEM_BUSY = 2
+    REQUEST_CODE_NOT_SUPPORTED = 3
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+    MESSAGE_ILLEGAL = 13
+    SERVICE_NOT_AVAILABLE = 14
+    NO_PERMISSION = 16
+    TOPIC_NOT_EXIST = 17
+    PULL_NOT_FOUND = 19
+    PULL_RETRY_IMMEDIATELY = 20
+    PULL_OFFSET_MOVED = 21
+    QUERY_NOT_FOUND = 22
+    SUBSCRIPTION_PARSE_FAILED = 23
+    SUBSCRIPTION_NOT_EXIST = 24
+    SUBSCRIPTION_NOT_LATEST = 25
+    SUBSCRIPTION_GROUP_NOT_EXIST = 26
+    INVALID_PARAMETER = 29
+    FLOW_CONTROL = 215
+
+
+# Synchronous producers try another broker after 1, 2, 14, 16 and 17, but not after 13, 26, 29 and
+# 215; consumers try again a second later, whatever it is.
+CODES: Final[dict[type[errors.AerobeeError], Code]] = {
+    errors.AerobeeError: Code.SYSTEM_ERROR,
+    errors.InvalidArgument: Code.INVALID_PARAMETER,
+    errors.TopicNotFound: Code.TOPIC_NOT_EXIST,
+    errors.QueueNotFound: Code.SYSTEM_ERROR,
+    errors.GroupNotFound: Code.SUBSCRIPTION_GROUP_NOT_EXIST,
+    errors.MessageNotFound: Code.QUERY_NOT_FOUND,
+    errors.MessageIllegal: Code.MESSAGE_ILLEGAL,
+    errors.FilterIllegal: Code.SUBSCRIPTION_PARSE_FAILED,
+    errors.NotWritableTopic: Code.NO_PERMISSION,
+    errors.NotReadableTopic: Code.NO_PERMISSION,
+    errors.Unauthenticated: Code.NO_PERMISSION,
+    errors.AccessDenied: Code.NO_PERMISSION,
+    errors.LeaseHeld: Code.SYSTEM_BUSY,
+    errors.LeaseExpired: Code.SYSTEM_BUSY,
+    errors.Busy: Code.SYSTEM_BUSY,
+    errors.QuotaExceeded: Code.FLOW_CONTROL,
+    errors.LimitReached: Code.SYSTEM_ERROR,
+    errors.NotMaster: Code.SERVICE_NOT_AVAILABLE,
+    errors.StaleEpoch: Code.SERVICE_NOT_AVAILABLE,
+    errors.ShuttingDown: Code.SERVICE_NOT_AVAILABLE,
+    errors.NotWritable: Code.SERVICE_NOT_AVAILABLE,
+    errors.NotEnoughReplicas: Code.SERVICE_NOT_AVAILABLE,
+    errors.StoreFailed: Code.SERVICE_NOT_AVAILABLE,
+    errors.ReplicaBehind: Code.SERVICE_NOT_AVAILABLE,
+    errors.RegistryUnavailable: Code.SERVICE_NOT_AVAILABLE,
+    errors.NoBrokerAvailable: Code.SERVICE_NOT_AVAILABLE,
+    errors.Unreachable: Code.SERVICE_NOT_AVAILABLE,
+    errors.DeadlineExceeded: Code.SERVICE_NOT_AVAILABLE,
+}
+
+
+def code_of(error: errors.AerobeeError) -> Code:
+    """The code for a typed error; one that is in no row has that of its class."""
+    return CODES[next(kind for kind in type(error).__mro__ if kind in CODES)]
+
+
+def refusal(request: Command, error: errors.AerobeeError) -> Command:
+    """The answer that reports an error."""
+    return request.answer(code_of(error), remark=str(error))

@@ -1,0 +1,164 @@
+"""Sends: their fields in both spellings, and the messages in their bodies.
+
+A batch's body, big-endian, for each message:
+
+   size i32, unused i32, unused i32, flag i32, body length i32, body
+   properties length i16, properties
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from aerobee.rocketmq_remoting import fields as read
+from aerobee.runtime.errors import MessageIllegal, PropertiesTooLarge
+from aerobee.store.format.properties import PropertyName, find_property, replace_properties
+from aerobee.store.format.record import PROPERTIES_BYTES_MAX
+
+MESSAGES_MAX: Final = 4_096
+"""In one batch, which is taken apart in one turn of the event loop."""
+
+_SHORT_NAMES: Final = {
+    "a": "producerGroup",
+    "b": "topic",
+    "c": "defaultTopic",
+    "d": "defaultTopicQueueNums",
+    "e": "queueId",
+    "f": "sysFlag",
+    "g": "bornTimestamp",
+    "h": "flag",
+    "i": "properties",
+    "j": "reconsumeTimes",
+    "k": "unitMode",
+    "l": "maxReconsumeTimes",
+    "m": "batch",
+    "n": "bname",
+}
+_IN_BATCH: Final = struct.Struct(">iiiii")
+_I16: Final = struct.Struct(">h")
+_VALUE_END: Final = b"\x02"
+_UNIQ_KEY: Final = PropertyName.UNIQ_KEY.encode()
+_NOT_STORED: Final = tuple(
+    name.encode() for name in (PropertyName.POP_CK, PropertyName.TRAN_MSG, PropertyName.WAIT)
+)
+"""A handle of the sender's own; and what is said to the broker alone."""
+_USUAL: Final = b"WAIT\x01true\x02"
+"""Java's clients say so with every message."""
+
+
+NewId = Callable[[], str]
+"""Makes an id for a message that has none."""
+
+
+def long_names(fields: Mapping[str, str]) -> dict[str, str]:
+    """The fields of a send with short names, under their long ones."""
+    return {_SHORT_NAMES.get(name, name): value for name, value in fields.items()}
+
+
+class Message(NamedTuple):
+    """One message of a send, with its properties as they are stored."""
+
+    body: bytes
+    properties: bytes
+    flag: int
+    message_id: str
+    is_half: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """What is the same for all messages of a send."""
+
+    producer_group: str
+    topic: str
+    queue_id: int
+    """-1: the broker chooses."""
+    sys_flag: int
+    born_ms: int
+    flag: int
+    properties: bytes
+    is_batch: bool
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str]) -> Send:
+        """From fields with long names. Raises InvalidArgument."""
+        return cls(
+            read.text(fields, "producerGroup"),
+            read.text(fields, "topic"),
+            read.number(fields, "queueId"),
+            read.number(fields, "sysFlag", 0),
+            read.number(fields, "bornTimestamp", 0),
+            read.number(fields, "flag", 0),
+            fields.get("properties", "").encode("utf-8", "replace"),
+            read.flag(fields, "batch"),
+        )
+
+    def messages(self, body: bytes, *, is_batch: bool, new_id: NewId) -> list[Message]:
+        """Raises MessageIllegal."""
+        if not is_batch:
+            return [_message(body, self.properties, self.flag, new_id)]
+        found: list[Message] = []
+        for flag, one, properties in _in_batch(body):
+            if len(found) == MESSAGES_MAX:
+                raise MessageIllegal(f"a batch has at most {MESSAGES_MAX} messages")
+            found.append(_message(one, properties, flag, new_id))
+        if not found:
+            raise MessageIllegal("the batch has no message")
+        return found
+
+
+def _in_batch(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Flag, body and properties of each message. Raises MessageIllegal."""
+    at, end = 0, len(body)
+    try:
+        while at < end:
+            size, _, _, flag, length = _IN_BATCH.unpack_from(body, at)
+            properties_at = at + _IN_BATCH.size + length
+            if length < 0 or properties_at > end:
+                raise MessageIllegal("a body of the batch is longer than the batch")
+            (count,) = _I16.unpack_from(body, properties_at)
+            following = properties_at + 2 + count
+            if count < 0 or following > end or following - at != size:
+                raise MessageIllegal("the sizes in the batch do not fit each other")
+            yield (
+                flag,
+                body[at + _IN_BATCH.size : properties_at],
+                body[properties_at + 2 : following],
+            )
+            at = following
+    except struct.error:
+        raise MessageIllegal("the batch ends inside a message") from None
+
+
+def _message(body: bytes, properties: bytes, flag: int, new_id: NewId) -> Message:
+    if properties and not properties.endswith(_VALUE_END):
+        properties += _VALUE_END
+    properties = _without_usual(properties)
+    end = len(properties)
+    is_half, changes = False, dict[bytes, bytes | None]()
+    for name in _NOT_STORED:
+        # Most messages have none of them: a search of bytes is quick.
+        if name in properties and find_property(properties, 0, end, name) is not None:
+            changes[name] = None
+    if b"TRAN_MSG" in changes:
+        is_half = find_property(properties, 0, end, b"TRAN_MSG") == b"true"
+    found = find_property(properties, 0, end, _UNIQ_KEY)
+    if not found:
+        found = changes[_UNIQ_KEY] = new_id().encode()
+    if changes:
+        properties = replace_properties(properties, changes)
+    if len(properties) > PROPERTIES_BYTES_MAX:
+        raise PropertiesTooLarge(
+            f"the message's properties have {len(properties)} bytes in all, at most "
+            f"{PROPERTIES_BYTES_MAX} are possible: put large values into the body"
+        )
+    return Message(body, properties, flag, found.decode("utf-8", "replace"), is_half)
+
+
+def _without_usual(properties: bytes) -> bytes:
+    if properties.startswith(_USUAL):
+        return properties[len(_USUAL) :]
+    return properties.replace(_VALUE_END + _USUAL, _VALUE_END, 1)

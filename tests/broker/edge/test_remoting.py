@@ -1,0 +1,462 @@
+"""Remoting at one broker, command by command: answers, codes, and what is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from aerobee.access.config import AccessConfig
+from aerobee.broker.edge.remoting.feature import Remoting
+from aerobee.rocketmq_remoting.codes import Code
+from aerobee.rocketmq_remoting.config import RemotingConfig
+from aerobee.store.engine.tables.config_tables import TopicConfig
+from aerobee.store.format.dead_letter_fields import read_dead_letter
+from aerobee.store.format.message_id import parse_offset_message_id
+from aerobee.store.format.record import SYSFLAG_COMPRESSED
+from aerobee.v1 import broker_pb2
+from apache.rocketmq.v2 import definition_pb2 as v2
+from apache.rocketmq.v2 import service_pb2
+from tests.broker.conftest import RunningBroker, StartBroker
+from tests.support.remoting_peer import Peer, bodies_of, object_of, peer_at, records_of
+from tests.support.v2_calls import V2
+from tests.support.waiting import until
+
+
+def topic(name: str, **more: Any) -> TopicConfig:
+    return TopicConfig(name=name, read_queue_count=2, write_queue_count=2, **more)
+
+
+@pytest.fixture
+async def broker(start_broker: StartBroker) -> RunningBroker:
+    topics = (topic("t"), topic("other"), topic("closed", perm=4), topic("hidden", perm=2))
+    return await start_broker(topics={each.name: each for each in topics})
+
+
+@pytest.fixture
+async def peer(broker: RunningBroker) -> AsyncIterator[Peer]:
+    async with peer_at(broker.port) as peer:
+        yield peer
+
+
+# ------------------------------------------------------------------------------------ sending
+
+
+async def test_a_message_comes_back_as_it_was_sent(broker: RunningBroker, peer: Peer) -> None:
+    answer = await peer.send(
+        "t", b"hello", 1, "KEYS\x01k1 k2\x02TAGS\x01a\x02mine\x01x\x02", flag=9, sysFlag=1
+    )
+    assert answer.code == 0
+    fields = answer.fields
+    assert (fields["queueId"], fields["queueOffset"]) == ("1", "0")
+    (record,) = records_of(await peer.pull("g", "t", 0, 1, sysFlag=4, subscription="*"))
+    assert (record.body, record.flag, record.born_timestamp_ms) == (b"hello", 9, 17)
+    assert record.sys_flag & SYSFLAG_COMPRESSED
+    assert record.properties == {
+        "KEYS": "k1 k2",
+        "TAGS": "a",
+        "mine": "x",
+        "UNIQ_KEY": fields["transactionId"],
+    }
+    _, position = parse_offset_message_id(fields["msgId"])
+    assert position == record.physical_offset
+    viewed = await peer.done(33, offset=position)
+    assert viewed.body == bytes(record.buffer[record.start : record.start + record.size])
+
+
+async def test_a_batch_has_an_id_for_each_message(peer: Peer) -> None:
+    def one(body: bytes) -> bytes:
+        return struct.pack(">iiiii", 22 + len(body), 0, 0, 0, len(body)) + body + b"\0\0"
+
+    fields = {"a": "PG", "b": "t", "e": 0, "f": 0, "g": 17, "h": 0, "m": True}
+    answer = await peer.done(320, one(b"1") + one(b"22") + one(b"333"), **fields)
+    records = records_of(await peer.pull("g", "t", sysFlag=4, subscription="*"))
+    assert [record.body for record in records] == [b"1", b"22", b"333"]
+    positions = [parse_offset_message_id(each)[1] for each in answer.fields["msgId"].split(",")]
+    assert positions == [record.physical_offset for record in records]
+
+
+async def test_long_names_are_as_good_as_short_ones(peer: Peer) -> None:
+    fields = {"producerGroup": "PG", "topic": "t", "queueId": -1, "sysFlag": 0,
+              "bornTimestamp": 17, "flag": 0}  # fmt: skip
+    queues = {(await peer.done(10, b"x", **fields)).fields["queueId"] for _ in range(2)}
+    assert queues == {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"topic": "absent"}, Code.TOPIC_NOT_EXIST),
+        ({"topic": "closed"}, Code.NO_PERMISSION),
+        ({"topic": "%RETRY%g"}, Code.TOPIC_NOT_EXIST),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, Code.NO_PERMISSION),
+        ({"queue_id": 7}, Code.SYSTEM_ERROR),
+        ({"properties": "DELAY\x01soon\x02"}, Code.MESSAGE_ILLEGAL),
+        ({"body": bytes((4 << 20) + 1)}, Code.MESSAGE_ILLEGAL),
+        ({"sysFlag": 0x80}, Code.MESSAGE_ILLEGAL),
+        ({"sysFlag": "x"}, Code.INVALID_PARAMETER),
+    ],
+    ids=str,
+)
+async def test_what_cannot_be_stored_is_refused_with_a_code_that_clients_know(
+    peer: Peer, change: dict[str, Any], code: Code
+) -> None:
+    if change.get("topic") == "%RETRY%g":
+        code = Code.NO_PERMISSION
+    answer = await peer.send(**{"topic": "t", "body": b"x", **change})
+    assert (answer.code, bool(answer.remark)) == (code, True)
+
+
+async def test_an_unknown_request_is_answered_with_what_to_use_instead(peer: Peer) -> None:
+    answer = await peer.ask(99_999)
+    assert answer.code == Code.REQUEST_CODE_NOT_SUPPORTED
+    assert "gRPC" in answer.remark
+
+
+async def test_a_delayed_message_comes_later_and_can_be_recalled(peer: Peer) -> None:
+    kept = await peer.send("t", b"kept", properties="TIMER_DELAY_MS\x01200\x02")
+    recalled = await peer.send("t", b"recalled", properties="TIMER_DELAY_MS\x01200\x02")
+    handle = recalled.fields["recallHandle"]
+    assert handle != kept.fields["recallHandle"]
+    answer = await peer.done(370, topic="t", recallHandle=handle)
+    assert answer.fields["msgId"] == recalled.fields["transactionId"]
+    found = await peer.pull("g", "t", wait_ms=10_000, sysFlag=6, subscription="*")
+    assert bodies_of(found) == [b"kept"]
+
+
+# ------------------------------------------------------------------------------------ pulling
+
+
+async def test_a_pull_waits_for_a_message(peer: Peer) -> None:
+    await peer.beat("g", "t")
+    waiting = asyncio.ensure_future(peer.pull("g", "t", wait_ms=10_000))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await peer.send("t", b"now")
+    answer = await waiting
+    assert bodies_of(answer) == [b"now"]
+    assert answer.fields == {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": "1",
+        "minOffset": "0",
+        "maxOffset": "1",
+    }
+
+
+async def test_a_pull_that_waits_in_vain_is_answered_in_time(peer: Peer) -> None:
+    await peer.beat("g", "t")
+    answer = await peer.pull("g", "t", wait_ms=100)
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_NOT_FOUND, "0")
+    answer = await peer.pull("g", "t")
+    assert answer.code == Code.PULL_NOT_FOUND
+
+
+async def test_pulls_of_a_client_that_has_gone_leave_nothing(broker: RunningBroker) -> None:
+    pulls = broker.feature(Remoting).pulls
+    async with peer_at(broker.port) as leaving:
+        await leaving.beat("g", "t")
+        waiting = asyncio.ensure_future(leaving.pull("g", "t", wait_ms=30_000))
+        await until(lambda: pulls.waiting == 1)
+    with pytest.raises(ConnectionError):
+        await waiting
+    await until(lambda: pulls.waiting == 0)
+
+
+async def test_tags_are_filtered_and_what_is_passed_over_counts_as_read(peer: Peer) -> None:
+    for tag in "abcab":
+        await peer.send("t", tag.encode(), properties=f"TAGS\x01{tag}\x02")
+    await peer.beat("g", "t", tags="a || c")
+    assert bodies_of(await peer.pull("g", "t")) == [b"a", b"c", b"a"]
+    await peer.beat("g", "t", tags="nothing", version=2)
+    answer = await peer.pull("g", "t", wait_ms=100)
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_NOT_FOUND, "5")
+
+
+async def test_sql_is_judged_at_the_broker(peer: Peer) -> None:
+    for price in (5, 50):
+        await peer.send("t", b"%d" % price, properties=f"price\x01{price}\x02")
+    how: dict[str, Any] = {"sysFlag": 4, "subscription": "price > 10", "expressionType": "SQL92"}
+    assert bodies_of(await peer.pull("g", "t", **how)) == [b"50"]
+    answer = await peer.pull("g", "t", **{**how, "subscription": "price >"})
+    assert answer.code == Code.SUBSCRIPTION_PARSE_FAILED
+
+
+async def test_an_offset_outside_the_queue_is_corrected(peer: Peer) -> None:
+    await peer.send("t", b"one")
+    answer = await peer.pull("g", "t", 99, sysFlag=4)
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_OFFSET_MOVED, "1")
+
+
+async def test_without_a_subscription_nothing_is_read(peer: Peer) -> None:
+    assert (await peer.pull("g", "t")).code == Code.SUBSCRIPTION_NOT_EXIST
+    await peer.beat("g", "t", version=3)
+    assert (await peer.pull("g", "t", subVersion=4)).code == Code.SUBSCRIPTION_NOT_LATEST
+    assert (await peer.pull("g", "t", subVersion=3)).code == Code.PULL_NOT_FOUND
+    assert (await peer.pull("g", "hidden", sysFlag=4)).code == Code.NO_PERMISSION
+    assert (await peer.pull("g", "absent", sysFlag=4)).code == Code.TOPIC_NOT_EXIST
+
+
+# ------------------------------------------------------------------------------------ groups
+
+
+async def test_members_are_told_at_once_when_one_comes_or_goes(broker: RunningBroker) -> None:
+    async with peer_at(broker.port, "c1") as first:
+        await first.beat("g", "t")
+        async with peer_at(broker.port, "c2") as second:
+            await second.beat("g", "t")
+            answer = await second.done(38, consumerGroup="g")
+            assert object_of(answer) == {"consumerIdList": ["c1", "c2"]}
+            first.told.clear()
+            second.told.clear()
+            await second.beat("g", "t")  # nothing new
+            await second.beat("g", "t", "other")
+            await until(lambda: len(first.told) == len(second.told) == 1)
+            assert (first.told[0].code, first.told[0].fields) == (40, {"consumerGroup": "g"})
+            first.told.clear()
+        await until(lambda: len(first.told) == 1)
+        assert object_of(await first.done(38, consumerGroup="g")) == {"consumerIdList": ["c1"]}
+        await first.done(35, clientID="c1", consumerGroup="g")
+        assert (await first.ask(38, consumerGroup="g")).code == Code.SYSTEM_ERROR
+
+
+async def test_offsets_are_committed_and_a_lower_one_changes_nothing(peer: Peer) -> None:
+    for _ in range(3):
+        await peer.send("t", b"x")
+    assert await peer.offset("g", "t") is None
+    assert (await peer.commit("g", "t", 2)).code == 0
+    assert await peer.offset("g", "t") == 2
+    assert (await peer.commit("g", "t", 1)).code == 0
+    assert await peer.offset("g", "t") == 2
+    assert (await peer.commit("g", "t", 4)).code == Code.INVALID_PARAMETER
+    await peer.beat("g", "t")
+    await peer.pull("g", "t", 3, sysFlag=1, commitOffset=3)
+    assert await peer.offset("g", "t") == 3
+
+
+async def test_a_new_group_reads_a_young_log_from_its_beginning_unless_it_asks_not_to(
+    peer: Peer,
+) -> None:
+    await peer.send("t", b"x")
+    answer = await peer.done(14, consumerGroup="g", topic="t", queueId=0)
+    assert answer.fields == {"offset": "0"}
+    assert await peer.offset("g", "t") is None
+    assert (await peer.done(30, topic="t", queueId=0)).fields == {"offset": "1"}
+    assert (await peer.done(31, topic="t", queueId=0)).fields == {"offset": "0"}
+    later = await peer.done(29, topic="t", queueId=0, timestamp=1 << 50)
+    assert later.fields == {"offset": "1"}
+    assert (await peer.done(29, topic="t", queueId=0, timestamp=0)).fields == {"offset": "0"}
+
+
+async def test_a_group_with_members_is_not_deleted_unless_an_operator_insists(
+    broker: RunningBroker, peer: Peer
+) -> None:
+    await peer.beat("g", "t")
+    await peer.commit("g", "t", 0)
+    deletion = broker_pb2.DeleteGroupRequest(group="g")
+    with pytest.raises(grpc.aio.AioRpcError, match="'c1'; 1 in all"):
+        await broker.groups.DeleteGroup(deletion)
+    assert await peer.offset("g", "t") == 0
+    deletion.force = True
+    await broker.groups.DeleteGroup(deletion)
+    assert await peer.offset("g", "t") is None
+
+
+async def test_a_lock_belongs_to_one_client_until_it_is_given_back(broker: RunningBroker) -> None:
+    def queues(client_id: str, *ids: int) -> bytes:
+        named = [{"brokerName": "broker-a", "topic": "t", "queueId": each} for each in ids]
+        return json.dumps({"clientId": client_id, "consumerGroup": "g", "mqSet": named}).encode()
+
+    async def locked(peer: Peer, *ids: int) -> list[int]:
+        found = object_of(await peer.done(41, queues(peer.client_id, *ids)))["lockOKMQSet"]
+        return sorted(each["queueId"] for each in found)
+
+    async with peer_at(broker.port, "c1") as first, peer_at(broker.port, "c2") as second:
+        assert await locked(first, 0) == [0]
+        assert await locked(second, 0, 1) == [1]
+        assert await locked(first, 0, 1) == [0]
+        await second.done(42, queues("c2", 0))
+        assert await locked(second, 0) == []
+        await first.done(42, queues("c1", 0))
+        assert await locked(second, 0) == [0]
+
+
+async def test_a_reset_by_an_operator_wins_over_commits_from_before_it(
+    broker: RunningBroker, peer: Peer
+) -> None:
+    for _ in range(5):
+        await peer.send("t", b"x")
+    await peer.beat("g", "t")
+    await peer.commit("g", "t", 4)
+    waiting = asyncio.ensure_future(peer.pull("g", "t", 5, wait_ms=30_000))
+    await until(lambda: broker.feature(Remoting).pulls.waiting == 1)
+    queue = broker_pb2.QueueOffset(topic="t", queue_id=0, offset=1)
+    await broker.offsets.ResetOffsets(broker_pb2.ResetOffsetsRequest(group="g", offsets=[queue]))
+    answer = await waiting
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_OFFSET_MOVED, "1")
+    await peer.commit("g", "t", 5)
+    assert await peer.offset("g", "t") == 1
+    answer = await peer.pull("g", "t", 5)
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_OFFSET_MOVED, "1")
+    await peer.commit("g", "t", 1)
+    await peer.commit("g", "t", 3)
+    assert await peer.offset("g", "t") == 3
+
+
+# ------------------------------------------------------------------------------------ retries
+
+
+async def test_a_message_that_is_sent_back_comes_again_and_then_is_a_dead_letter(
+    peer: Peer,
+) -> None:
+    await peer.beat("g", "t", "%RETRY%g")
+    await peer.send("t", b"failing", properties="TAGS\x01a\x02")
+    (record,) = records_of(await peer.pull("g", "t"))
+    back: dict[str, Any] = {"group": "g", "originTopic": "t", "unitMode": False}
+    for _ in range(2):  # the second one is a repetition
+        await peer.done(36, offset=record.physical_offset, delayLevel=1, **back)
+    (again,) = records_of(await peer.pull("g", "%RETRY%g", wait_ms=10_000))
+    assert (again.body, again.reconsume_times, again.tag) == (b"failing", 1, "a")
+    assert again.properties["RETRY_TOPIC"] == "t"
+    assert again.properties["ORIGIN_MESSAGE_ID"]
+    await peer.done(36, offset=again.physical_offset, delayLevel=-1, **back)
+    (dead,) = records_of(await peer.pull("dead", "%DLQ%g", sysFlag=4))
+    assert dead.body == b"failing"
+    # It is finished where it was, although nothing was committed there.
+    assert (await peer.pull("g", "t")).code == Code.PULL_NOT_FOUND
+
+
+async def test_only_a_member_makes_dead_letters_of_what_it_gave_up(
+    broker: RunningBroker, peer: Peer
+) -> None:
+    given_up: dict[str, Any] = {
+        "topic": "%RETRY%g",
+        "body": b"poison",
+        "properties": "UNIQ_KEY\x01ID\x02RETRY_TOPIC\x01t\x02ORIGIN_MESSAGE_ID\x01ID\x02"
+        "DELAY\x016\x02MIN_OFFSET\x010\x02",
+        "l": 3,
+    }
+    assert (await peer.send(**given_up, j=3)).code == Code.NO_PERMISSION
+    await peer.beat("g", "t")
+    assert (await peer.send(**given_up, j=2)).code == Code.NO_PERMISSION
+    assert (await peer.send(**given_up, j=3)).code == 0
+    (dead,) = records_of(await peer.pull("any", "%DLQ%g", sysFlag=4))
+    letter = read_dead_letter(dead)
+    assert (dead.body, letter.origin.topic) == (b"poison", "t")
+    assert (letter.death.group, letter.death.attempts, letter.death.member) == ("g", 4, "c1")
+    assert {"DELAY", "MIN_OFFSET"}.isdisjoint(dead.properties)
+
+
+async def test_nothing_is_sent_back_from_where_no_message_begins(peer: Peer) -> None:
+    answer = await peer.ask(36, offset=5, group="g", delayLevel=0)
+    assert answer.code == Code.QUERY_NOT_FOUND
+
+
+# ------------------------------------------------------------------------------------ transactions
+
+
+async def half(peer: Peer, body: bytes) -> dict[str, Any]:
+    """What its producer says at its end."""
+    properties = "TRAN_MSG\x01true\x02PGROUP\x01PG\x02"
+    answer = await peer.send("t", body, properties=properties, sysFlag=4)
+    assert answer.code == 0, answer
+    _, position = parse_offset_message_id(answer.fields["msgId"])
+    return {
+        "producerGroup": "PG",
+        "tranStateTableOffset": answer.fields["queueOffset"],
+        "commitLogOffset": position,
+        "msgId": answer.fields["transactionId"],
+    }
+
+
+async def test_a_transaction_shows_its_message_if_it_is_committed(peer: Peer) -> None:
+    committed, rolled_back = await half(peer, b"yes"), await half(peer, b"no")
+    await half(peer, b"open")
+    assert (await peer.pull("g", "t", sysFlag=4)).code == Code.PULL_NOT_FOUND
+    await peer.done(37, **rolled_back, commitOrRollback=12)
+    await peer.done(37, **committed, commitOrRollback=8)
+    (record,) = records_of(await peer.pull("g", "t", wait_ms=10_000, sysFlag=6))
+    assert record.body == b"yes"
+    assert record.sys_flag & 0xC == 8
+    assert record.prepared_transaction_offset == committed["commitLogOffset"]
+    assert {"TRAN_MSG", "REAL_TOPIC", "REAL_QID"}.isdisjoint(record.properties)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"producerGroup": "another"}, {"tranStateTableOffset": 7}], ids=str
+)
+async def test_only_who_knows_the_half_message_ends_its_transaction(
+    peer: Peer, wrong: dict[str, Any]
+) -> None:
+    said = await half(peer, b"half")
+    answer = await peer.ask(37, **{**said, **wrong}, commitOrRollback=8)
+    assert answer.code == Code.INVALID_PARAMETER
+    await peer.done(37, **said, commitOrRollback=0)
+    assert (await peer.pull("g", "t", sysFlag=4)).code == Code.PULL_NOT_FOUND
+
+
+# ------------------------------------------------------------------------------------ owners
+
+
+async def test_a_group_moves_to_pop_and_back_without_losing_its_place(
+    broker: RunningBroker, peer: Peer
+) -> None:
+    """While clients of one kind have a queue, those of the other are refused."""
+    official = V2(broker.channel)
+    for number in range(4):
+        await peer.send("t", b"%d" % number)
+    await peer.beat("g", "t")
+    assert len(bodies_of(await peer.pull("g", "t"))) == 4
+    await peer.commit("g", "t", 2)
+    assert (await official.receive("t", "g", wait_s=0.1)).code == v2.PRECONDITION_FAILED
+
+    await peer.done(35, clientID=peer.client_id, consumerGroup="g")
+    taken = await official.receive("t", "g", count=1)
+    assert [message.body for message in taken.messages] == [b"2"]
+
+    await peer.beat("g", "t")
+    answer = await peer.pull("g", "t", 2)
+    assert (answer.code, "POP" in answer.remark) == (Code.SYSTEM_BUSY, True)
+    assert (await peer.commit("g", "t", 4)).code == Code.SYSTEM_BUSY
+    assert await official.acknowledge("g", *taken.messages) == [v2.OK]
+    leaving = service_pb2.NotifyClientTerminationRequest(group=v2.Resource(name="g"))
+    assert (await official.call("NotifyClientTermination", leaving)).status.code == v2.OK
+
+    async with asyncio.timeout(20):
+        while (answer := await peer.pull("g", "t", 2)).code == Code.SYSTEM_BUSY:
+            await asyncio.sleep(0.05)
+    assert await peer.offset("g", "t") == 3
+    assert bodies_of(await peer.pull("g", "t", 3)) == [b"3"]
+    assert (await peer.commit("g", "t", 4)).code == 0
+
+
+async def test_broadcasting_members_read_whoever_has_the_queue(
+    broker: RunningBroker, peer: Peer
+) -> None:
+    official = V2(broker.channel)
+    await peer.send("t", b"x")
+    await peer.beat("g", "t", broadcasting=True)
+    assert len((await official.receive("t", "g")).messages) == 1
+    assert bodies_of(await peer.pull("g", "t")) == [b"x"]
+
+
+@pytest.mark.parametrize("why", ["switched off", "access control"])
+async def test_remoting_is_off_if_an_operator_or_access_control_says_so(
+    start_broker: StartBroker, tmp_path: Path, why: str
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s" * 64)
+    secret.chmod(0o600)
+    if why == "switched off":
+        broker = await start_broker(remoting=RemotingConfig(enabled=False))
+    else:
+        access = AccessConfig(enabled=True, cluster_secret_file=str(secret))
+        broker = await start_broker(access=access)
+    async with peer_at(broker.port) as peer:
+        with pytest.raises(ConnectionError):
+            await peer.ask(38, consumerGroup="g")

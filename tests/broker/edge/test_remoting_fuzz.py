@@ -1,0 +1,132 @@
+"""Odd requests at a whole broker, by every code that it serves: none is answered by a bug."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import struct
+from typing import Any
+
+import pytest
+
+from aerobee.remoting_core.command import Command, Encoding
+from aerobee.rocketmq_remoting.codes import Ask
+from tests.broker.conftest import RunningBroker
+from tests.support.remoting_peer import Peer, peer_at
+
+SERVED = (10, 11, 12, 14, 15, 29, 30, 31, 33, 34, 35, 36, 37, 38, 41, 42, 46, 310, 320, 361, 370)
+NAMES = ("topic", "consumerGroup", "group", "producerGroup", "queueId", "queueOffset", "sysFlag",
+         "maxMsgNums", "maxMsgBytes", "commitOffset", "suspendTimeoutMillis", "subscription",
+         "expressionType", "subVersion", "bornTimestamp", "flag", "properties", "reconsumeTimes",
+         "offset", "delayLevel", "maxReconsumeTimes", "timestamp", "boundaryType", "key", "maxNum",
+         "beginTimestamp", "endTimestamp", "_UNIQUE_KEY_QUERY", "clientID", "commitLogOffset",
+         "tranStateTableOffset", "commitOrRollback", "recallHandle", "setZeroIfNotFound",
+         *"abcdefghijklm")  # fmt: skip
+HONEST: dict[str, tuple[str, ...]] = {
+    "topic": ("t", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", "absent"),
+    "b": ("t", "%DLQ%g"),
+    "queueId": ("0", "-1", "3"),
+    "e": ("0", "-1", "4"),
+    "maxMsgNums": ("32", "1"),
+    "suspendTimeoutMillis": ("1",),
+    "sysFlag": ("0", "1", "2", "4", "7", "12"),
+    "properties": ("TAGS\x01a\x02", "TRAN_MSG\x01true\x02PGROUP\x01g", "DELAY\x0118\x02"),
+    "i": (
+        "KEYS\x01k",
+        "UNIQ_KEY\x01é\x02",
+        "TIMER_DELAY_MS\x01999999999999999\x02",
+        "\x01\x02\x01",
+    ),
+    "expressionType": ("TAG", "SQL92"),
+    "subscription": ("*", "a||b", "a > 1 AND", "||"),
+}
+ODD = (
+    "",
+    "0",
+    "-1",
+    "1",
+    "x",
+    "9" * 18,
+    "-" + "9" * 18,
+    "9" * 19,
+    "1e9",
+    "true",
+    "\x00",
+    "é",
+    "中" * 40,
+    "a" * 5_000,
+    "g",
+    "t",
+    "%RETRY%",
+    "..",
+    "\ud7ff",
+    "NaN",
+    "2147483648",
+    "9223372036854775807",
+)
+OBJECTS: tuple[Any, ...] = (
+    None, 0, -1, "x", "", [], {}, [[]], [{}], {"topic": "t"}, "g", 1 << 70, 1.5, True,
+    [{"groupName": "g", "subscriptionDataSet": [{"topic": "t", "subString": "a b ||"}]}],
+    [{"brokerName": "broker-a", "topic": "t", "queueId": 0}],
+    {"subString": "x >", "expressionType": "SQL92"},
+)  # fmt: skip
+MEMBERS = ("clientID", "clientId", "consumerGroup", "producerDataSet", "consumerDataSet", "mqSet",
+           "subscriptionData", "heartbeatFingerprint", "withoutSub")  # fmt: skip
+
+
+def odd_request(chance: random.Random) -> Command:
+    fields = {}
+    for name in chance.sample(NAMES, chance.randrange(len(NAMES))):
+        honest = HONEST.get(name)
+        fields[name] = chance.choice(honest if honest and chance.random() < 0.7 else ODD)
+    return Command(
+        chance.choice(SERVED),
+        fields,
+        odd_body(chance),
+        encoding=chance.choice((Encoding.JSON, Encoding.BINARY)),
+    )
+
+
+def odd_body(chance: random.Random) -> bytes:
+    match chance.randrange(4):
+        case 0:
+            return b""
+        case 1:
+            return chance.randbytes(chance.randrange(60))
+        case 2:
+            one = struct.pack(">iiiii", 24, 0, 0, 0, 2) + b"hi" + b"\0\0"
+            return one * chance.randrange(3) + one[: chance.randrange(len(one))]
+        case _:
+            found = {
+                name: chance.choice(OBJECTS)
+                for name in chance.sample(MEMBERS, chance.randrange(len(MEMBERS)))
+            }
+            return json.dumps(found).encode()
+
+
+async def campaign(peer: Peer, count: int, first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + count):
+        request = odd_request(random.Random(seed))
+        answer = await peer.client.ask(request, timeout_s=30)
+        assert "bug" not in answer.remark, (seed, request, answer)
+
+
+def test_every_code_that_is_served_is_fuzzed(broker: RunningBroker) -> None:
+    """Except routes, which nameservers answer, and what only brokers ask."""
+    others = {39, 40, 105}
+    assert {int(each) for each in Ask} - others == set(SERVED)
+
+
+async def test_odd_requests_are_answered_and_the_broker_goes_on(broker: RunningBroker) -> None:
+    async with peer_at(broker.port) as peer:
+        async with asyncio.timeout(100):
+            await campaign(peer, 1_500, first_seed=1)
+        assert (await peer.send("t", b"honest")).code == 0
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+async def test_many_odd_requests_are_answered(broker: RunningBroker) -> None:
+    async with peer_at(broker.port) as peer:
+        await campaign(peer, 30_000, first_seed=1_000_000)

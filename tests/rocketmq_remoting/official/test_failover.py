@@ -1,0 +1,63 @@
+"""A master is killed under Apache's remoting clients."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.rocketmq_api.official.clients import Client
+from tests.rocketmq_remoting.official.scene import PATIENCE_S, Scene, bodies, pushed
+from tests.rpc.core.interop.programs import Program
+from tests.support.local_up import Up, running
+
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
+
+BEFORE, AFTER = 100, 60
+DUPLICATES_MAX = 50
+
+
+def kill_master(up: Up) -> None:
+    replicas = up.json("cluster", "show")["brokers"]
+    (master,) = [each["address"] for each in replicas if each["role"] == "master"]
+    (pid,) = [each["pid"] for each in up.document()["brokers"] if each["address"] == master]
+    os.kill(pid, signal.SIGKILL)
+
+
+def stored(scene: Scene, producer: Client, body: str) -> str:
+    """Repeats the send until it succeeds."""
+    ends_s = time.monotonic() + PATIENCE_S
+    while True:
+        answer = producer.ask("send", topic=scene.topic, body=body, group="one")
+        if answer.get("status") == "SEND_OK":
+            return body
+        assert time.monotonic() < ends_s, answer
+
+
+@pytest.mark.parametrize("role", ["push", "orderly"])
+def test_nothing_is_lost_and_little_comes_twice(
+    program: Program, tmp_path: Path, role: str
+) -> None:
+    with running(tmp_path, "--replicas", "2") as up:
+        scene = Scene(program, up, tmp_path)
+        scene.begin(f"failover-{role}")
+        with scene.consumer(role) as consumer, scene.producer() as producer:
+            sent = [stored(scene, producer, str(number)) for number in range(BEFORE)]
+            found = bodies(pushed(consumer, BEFORE // 2))
+            kill_master(up)
+            sent += [stored(scene, producer, f"later-{number}") for number in range(AFTER)]
+            while not set(found) >= set(sent):
+                found += bodies(pushed(consumer, 1))
+            # The consumer says it goes on by itself: what follows comes, too.
+            stored(scene, producer, "last")
+            while found[-1] != "last":
+                found += bodies(pushed(consumer, 1))
+    again = sum(count - 1 for count in Counter(found).values())
+    assert again < DUPLICATES_MAX
+    if role == "orderly":
+        first_times = [body for body in dict.fromkeys(found) if body in set(sent)]
+        assert first_times == sent

@@ -1,0 +1,132 @@
+"""A remoting client as Apache's are: what it says on the wire, in a few words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aerobee.remoting_core.client import RemotingClient
+from aerobee.remoting_core.command import Command
+from aerobee.store.format.record import Record, iterate_records
+
+SHORT = {"producerGroup": "a", "topic": "b", "queueId": "e", "sysFlag": "f", "bornTimestamp": "g",
+         "flag": "h", "properties": "i"}  # fmt: skip
+
+
+class Peer:
+    """One client with one connection."""
+
+    def __init__(self, client: RemotingClient, client_id: str) -> None:
+        self.client = client
+        self.client_id = client_id
+        self.told: list[Command] = []
+        """What the broker has asked."""
+
+    async def ask(self, code: int, body: bytes = b"", **fields: Any) -> Command:
+        text = {name: _text(value) for name, value in fields.items()}
+        return await self.client.ask(Command(code, text, body))
+
+    async def done(self, code: int, body: bytes = b"", **fields: Any) -> Command:
+        """The answer of what succeeds."""
+        answer = await self.ask(code, body, **fields)
+        assert answer.code == 0, answer
+        return answer
+
+    async def send(
+        self, topic: str, body: bytes, queue_id: int = 0, properties: str = "", **fields: Any
+    ) -> Command:
+        said = {"producerGroup": "PG", "topic": topic, "queueId": queue_id, "sysFlag": 0,
+                "bornTimestamp": 17, "flag": 0, "properties": properties, **fields}  # fmt: skip
+        return await self.ask(310, body, **{SHORT.get(name, name): v for name, v in said.items()})
+
+    async def beat(
+        self,
+        group: str,
+        *topics: str,
+        tags: str = "*",
+        version: int = 1,
+        broadcasting: bool = False,
+        producers: Sequence[str] = (),
+    ) -> Command:
+        consumer = {
+            "groupName": group,
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "BROADCASTING" if broadcasting else "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+            "subscriptionDataSet": [
+                {"topic": topic, "subString": tags, "expressionType": "TAG", "subVersion": version}
+                for topic in topics
+            ],
+        }
+        body = {
+            "clientID": self.client_id,
+            "producerDataSet": [{"groupName": name} for name in producers],
+            "consumerDataSet": [consumer] if group else [],
+        }
+        return await self.done(34, json.dumps(body).encode())
+
+    async def pull(
+        self,
+        group: str,
+        topic: str,
+        offset: int = 0,
+        queue_id: int = 0,
+        *,
+        wait_ms: int = 0,
+        **more: Any,
+    ) -> Command:
+        fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id,
+                  "queueOffset": offset, "maxMsgNums": 32, "sysFlag": 2 if wait_ms else 0,
+                  "commitOffset": 0, "suspendTimeoutMillis": wait_ms, "subVersion": 0}  # fmt: skip
+        return await self.ask(11, **{**fields, **more})
+
+    async def offset(self, group: str, topic: str, queue_id: int = 0) -> int | None:
+        answer = await self.ask(
+            14, consumerGroup=group, topic=topic, queueId=queue_id, setZeroIfNotFound=False
+        )
+        if answer.code == 22:
+            return None
+        assert answer.code == 0, answer
+        return int(answer.fields["offset"])
+
+    async def commit(self, group: str, topic: str, offset: int, queue_id: int = 0) -> Command:
+        return await self.ask(
+            15, consumerGroup=group, topic=topic, queueId=queue_id, commitOffset=offset
+        )
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@asynccontextmanager
+async def peer_at(port: int, client_id: str = "c1") -> AsyncIterator[Peer]:
+    told: list[Command] = []
+
+    def serve(request: Command) -> Command | None:
+        told.append(request)
+        return None
+
+    async with await RemotingClient.connect(
+        "127.0.0.1", port, now=asyncio.get_running_loop().time, serve=serve
+    ) as client:
+        peer = Peer(client, client_id)
+        peer.told = told
+        yield peer
+
+
+def records_of(answer: Command) -> list[Record]:
+    return list(iterate_records(answer.body))
+
+
+def bodies_of(answer: Command) -> list[bytes]:
+    assert answer.code == 0, answer
+    return [bytes(record.body) for record in records_of(answer)]
+
+
+def object_of(answer: Command) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(answer.body)
+    return found
