@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.ma
 import numpy.typing as npt
 
 from aerobee.store.format.index_key_layout import hash_columns
