@@ -46,6 +46,7 @@ CAMPAIGNS = (
     ),
     Campaign("long", 10, "tests of minutes, of which the suite has a shorter form"),
     Campaign("audit-proof", 15, "audits of damaged stores and of a busy cluster, on Spark"),
+    Campaign("audit-damages", 12, "1,000 random damages of stores, each found or harmless"),
     Campaign("k8s-test", 25, "the manifests on a real API server, the pods in containers"),
     Campaign("procedures", 20, "every page of docs/operations, carried out"),
 )

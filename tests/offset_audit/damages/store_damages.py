@@ -140,6 +140,10 @@ def lose_segment(root: Path) -> None:
     (root / "commitlog" / f"{2 * SEGMENT_BYTES:020d}").unlink()
 
 
+def lose_first_segment(root: Path) -> None:
+    (root / "commitlog" / f"{0:020d}").unlink()
+
+
 HEADER_FLIPS: dict[tuple[str, int, int], tuple[int, int]] = {
     # (topic, queue, queue offset): (byte of the header, bit of that byte)
     ("orders", 0, 20): (SIZE_AT, 6),
@@ -342,6 +346,11 @@ SINGLE_STORE: tuple[StoreDamage, ...] = (
         "missing-segment",
         lose_segment,
         Expected("CORRUPT", "CRITICAL", None, None, None, None, "MISSING_SEGMENT"),
+    ),
+    StoreDamage(
+        "first-segment-missing",
+        lose_first_segment,
+        Expected("CORRUPT", "WARNING", None, None, None, None, "LOST_BEGIN"),
     ),
     StoreDamage(
         "duplicate-offset",

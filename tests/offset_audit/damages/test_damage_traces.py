@@ -32,6 +32,7 @@ TRACES: dict[str, tuple[list[str], set[tuple[str, int]], bool]] = {
     "body-bit": (["BAD_CRC"], set(), False),
     "size-bit": (["BAD_LENGTHS"], {("payments", 0)}, True),
     "missing-segment": (["MISSING_SEGMENT"], ALL_QUEUES, True),
+    "first-segment-missing": (["LOST_BEGIN"], set(), False),
     "duplicate-offset": ([], {("orders", 2)}, False),
     "clock-jump": (["TIME_BACKWARD"], set(), False),
     "tags-code-bit": ([], {("orders", 0)}, False),

@@ -36,6 +36,7 @@ MEANINGS = {
     "HOLE": "zeros where records must be",
     "TORN": "bytes that are not a record follow the end of the log",
     "MISSING_SEGMENT": "a segment of the log is missing",
+    "LOST_BEGIN": "the log begins after its queues",
     "CUT_SEGMENT": "a segment's file was cut",
     "BAD_FILE_SIZE": "a file does not have the size that it must have",
     "STRAY_FILE": "a file does not belong to the store",
@@ -102,7 +103,7 @@ def _of_files(tables: Tables, limits: Limits) -> Frame:
         "CORRUPT",
         severity=F.when(harmless, Severity.INFO.value)
         .when(of_log, loss_severity())
-        .when(kind.isin(*fault_kinds.DERIVED), Severity.WARNING.value)
+        .when(kind.isin(*fault_kinds.WARNINGS), Severity.WARNING.value)
         .otherwise(Severity.ERROR.value),
         evidence=_file_evidence(),
         affected=F.col("messages"),

@@ -33,6 +33,8 @@ class FaultKind:
     TIME_BACKWARD: Final = "TIME_BACKWARD"
     """From here on everything was stored earlier than the record before: the clock was set back."""
     MISSING_SEGMENT: Final = "MISSING_SEGMENT"
+    LOST_BEGIN: Final = "LOST_BEGIN"
+    """Queues begin below the log's first segment, though the store was stopped cleanly."""
     CUT_SEGMENT: Final = "CUT_SEGMENT"
     """A segment's file is too short; everything after its end is missing."""
     MISSING_FILE: Final = "MISSING_FILE"

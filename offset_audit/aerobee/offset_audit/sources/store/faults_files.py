@@ -20,6 +20,7 @@ from aerobee.offset_audit.sources.store.files import (
     queue_files,
 )
 from aerobee.offset_audit.sources.store.folders import COMMIT_LOG
+from aerobee.offset_audit.sources.store.known_ends import read_known_ends
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
 from aerobee.store.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, CheckpointIllegal
 from aerobee.store.format.consume_queue_entry import ENTRY_SIZE
@@ -64,6 +65,7 @@ def _log_faults(facts: StoreFacts, segments: Sequence[StoreFile]) -> Iterator[Fa
             # One that is too short shows up where the log's reader finds its end.
             text = f"the file has {segment.size} bytes, segments have {size}"
             yield Fault(FaultKind.BAD_FILE_SIZE, name, segment.base + size, text)
+    yield from _lost_begin(facts, segments)
     for before, after in pairwise(segments):
         missing = range(before.base + size, after.base, size)
         for base in missing[:_MISSING_MAX]:
@@ -74,6 +76,27 @@ def _log_faults(facts: StoreFacts, segments: Sequence[StoreFile]) -> Iterator[Fa
                 f"the file is missing; {os.path.basename(after.path)} follows",
                 size=min(size, after.base - base),
             )
+
+
+def _lost_begin(facts: StoreFacts, segments: Sequence[StoreFile]) -> Iterator[Fault]:
+    """Retention removes segments, and then what queues have of them: a broker that stopped cleanly
+    leaves both as they are, unless it was between the two."""
+    if not facts.is_clean or not segments:
+        return
+    begin = segments[0].base
+    lost = [
+        known.min_position
+        for known in read_known_ends(facts.store).values()
+        if 0 <= known.min_position < begin and known.min_offset < known.end
+    ]
+    if lost:
+        first = min(lost)
+        base = first - first % facts.segment_bytes
+        text = (
+            f"the log begins at byte {begin}, but {len(lost)} of its queues at earlier ones: "
+            "segments are lost, unless retention was at work when the broker stopped"
+        )
+        yield Fault(FaultKind.LOST_BEGIN, f"{COMMIT_LOG}/{file_name(base)}", first, text)
 
 
 def _queue_faults(facts: StoreFacts, queues: Sequence[QueueFiles]) -> Iterator[Fault]:
