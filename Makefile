@@ -61,17 +61,17 @@ test-thorough: setup .venv/.java
 test-failed-alone: setup
 	$(RUN) pytest --last-failed --last-failed-no-failures none
 
-# Tests marked `long`, except the audit's.
-long: setup
-	$(RUN) pytest -m "long and not kubernetes" --ignore tests/offset_audit --timeout 0
+# Tests marked `long`, except whole audits.
+long: setup .venv/.java
+	$(RUN) pytest -m "long and not kubernetes" --ignore tests/offset_audit/damages --timeout 0
 
 # Audits the cluster that `make up` runs, on Spark: offsets, stores and replicas.
 audit: setup .venv/.java
 	$(RUN) aerobee audit
 
-# Only whole audits: damaged stores and clusters, a busy healthy one, killed jobs.
+# Only whole audits: damaged stores and clusters, a busy healthy one; once on both engines.
 audit-proof: setup .venv/.java
-	$(RUN) pytest tests/offset_audit
+	$(RUN) pytest tests/offset_audit/damages --forks 2
 
 # 1,000 random damages of stores: each found by the audit, or harmless to what a broker serves.
 audit-damages: setup
