@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aerobee.access.node import NodeAccess
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.rocketmq import KnownRoutes
 from aerobee.remoting_core.command import Command
@@ -10,6 +11,8 @@ from aerobee.remoting_core.server import RemotingServer
 from aerobee.rocketmq_remoting import fields as read
 from aerobee.rocketmq_remoting.codes import Ask
 from aerobee.rocketmq_remoting.dispatch import Dispatch, LoggedLimits, log_bug
+from aerobee.rocketmq_remoting.guarding import guarded, peer_of
+from aerobee.rocketmq_remoting.needs import remoting_needs
 from aerobee.rocketmq_remoting.routes import route_body
 from aerobee.rpc.memory_budget import MemoryBudget
 from aerobee.rpc.outside import OUTSIDE
@@ -31,14 +34,23 @@ class RemotingRoutes:
 
 
 def remoting_server(
-    config: NameserverConfig, routes: KnownRoutes, memory: MemoryBudget, clock: Clock
+    config: NameserverConfig,
+    routes: KnownRoutes,
+    memory: MemoryBudget,
+    access: NodeAccess,
+    clock: Clock,
 ) -> RemotingServer | None:
     """None: it is off, or would not be as safe as gRPC."""
-    if not config.remoting.enabled or config.access.enabled or config.tls.certificate:
+    if not config.remoting.enabled or config.tls.certificate:
         return None
     answers = RemotingRoutes(config.cluster, routes)
     return RemotingServer(
-        Dispatch({Ask.GET_ROUTEINFO_BY_TOPIC: answers.route}, on_closed=lambda _: None),
+        Dispatch(
+            guarded(
+                {Ask.GET_ROUTEINFO_BY_TOPIC: answers.route}, remoting_needs(config.cluster), access
+            ),
+            on_closed=lambda connection: access.quotas.disconnected(peer_of(connection)),
+        ),
         LoggedLimits(),
         now=clock.monotonic_s,
         on_bug=log_bug,

@@ -12,6 +12,8 @@ from aerobee.cluster_view.route import PERM_READ, PERM_WRITE, TopicRoute
 from aerobee.rocketmq_remoting import json_bodies
 
 MASTER_ID: Final = 0
+DEFAULT_TOPIC: Final = "TBW102"
+"""Producers ask for its route to learn where they may create a topic by sending to it."""
 
 
 def told_id(broker_id: int, master_id: int | None) -> int:

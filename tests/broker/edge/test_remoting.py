@@ -6,13 +6,11 @@ import asyncio
 import json
 import struct
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from aerobee.access.config import AccessConfig
 from aerobee.broker.edge.remoting.feature import Remoting
 from aerobee.rocketmq_remoting.codes import Code
 from aerobee.rocketmq_remoting.config import RemotingConfig
@@ -445,18 +443,8 @@ async def test_broadcasting_members_read_whoever_has_the_queue(
     assert bodies_of(await peer.pull("g", "t")) == [b"x"]
 
 
-@pytest.mark.parametrize("why", ["switched off", "access control"])
-async def test_remoting_is_off_if_an_operator_or_access_control_says_so(
-    start_broker: StartBroker, tmp_path: Path, why: str
-) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("s" * 64)
-    secret.chmod(0o600)
-    if why == "switched off":
-        broker = await start_broker(remoting=RemotingConfig(enabled=False))
-    else:
-        access = AccessConfig(enabled=True, cluster_secret_file=str(secret))
-        broker = await start_broker(access=access)
+async def test_remoting_is_off_if_an_operator_says_so(start_broker: StartBroker) -> None:
+    broker = await start_broker(remoting=RemotingConfig(enabled=False))
     async with peer_at(broker.port) as peer:
         with pytest.raises(ConnectionError):
             await peer.ask(38, consumerGroup="g")

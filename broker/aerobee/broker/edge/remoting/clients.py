@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from aerobee.access.running import sends_now
 from aerobee.broker.groups.known_groups import KnownGroups
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.groups.self_assigned import SelfAssigned, SelfMember
@@ -29,6 +30,9 @@ from aerobee.rocketmq_remoting.queues import queue_object, read_queues
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
 
+MaySend = Callable[[str], bool]
+"""Whether the user of a connection may send to a topic now."""
+_PRODUCERS_TRIED: Final = 16
 TOLD_AFTER_S: Final = 0.02
 """Clients that start together change a group once."""
 TOLD_PER_TURN: Final = 128
@@ -61,7 +65,7 @@ class RemotingClients:
         self._clock = clock
         self._check_master = check_master
         self._is_master = is_master
-        self._producers: dict[str, OrderedDict[Connection, None]] = {}
+        self._producers: dict[str, OrderedDict[Connection, MaySend]] = {}
         """By group; the one to ask next is first."""
         self._producing: dict[Connection, set[str]] = {}
         self._changed: dict[str, None] = {}
@@ -186,19 +190,22 @@ class RemotingClients:
             return self._expressions.of(subscribed.expression)
         return parse_tags(subscribed.expression)
 
-    def producer(self, group: str) -> Connection | None:
-        """A connection of a producer group, another one each time."""
+    def producer(self, group: str, topic: str) -> Connection | None:
+        """A connection of a producer group whose user may send to the topic, another one each time.
+        Of many that may not, some are tried."""
         connections = self._producers.get(group)
-        if not connections:
-            return None
-        connection = next(iter(connections))
-        connections.move_to_end(connection)
-        return connection
+        for _ in range(min(len(connections or ()), _PRODUCERS_TRIED)):
+            assert connections is not None
+            connection, may_send = next(iter(connections.items()))
+            connections.move_to_end(connection)
+            if may_send(topic):
+                return connection
+        return None
 
     def _produces(self, group: str, connection: Connection) -> None:
         if len(self._producing) >= PRODUCERS_MAX and connection not in self._producing:
             return
-        self._producers.setdefault(group, OrderedDict())[connection] = None
+        self._producers.setdefault(group, OrderedDict())[connection] = sends_now()
         self._producing.setdefault(connection, set()).add(group)
 
     def _tell_changed(self, groups: Iterable[str]) -> None:

@@ -8,6 +8,8 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from aerobee.access.needs import Resources
+from aerobee.access.node import NodeAccess
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.feature import Delays
 from aerobee.broker.edge.remoting.clients import RemotingClients
@@ -42,7 +44,9 @@ from aerobee.remoting_core.limits import RemotingLimits
 from aerobee.remoting_core.server import RemotingServer
 from aerobee.rocketmq_remoting.codes import Ask
 from aerobee.rocketmq_remoting.dispatch import Dispatch, LoggedLimits, Serve, log_bug
+from aerobee.rocketmq_remoting.guarding import guarded, peer_of
 from aerobee.rocketmq_remoting.heartbeats import Subscribed
+from aerobee.rocketmq_remoting.needs import remoting_needs
 from aerobee.rpc.memory_budget import MemoryBudget
 from aerobee.runtime.clock import Clock
 from aerobee.store.engine.message_store import MessageStore
@@ -58,6 +62,7 @@ class Parts(Protocol):
     clock: Clock
     chance: random.Random
     memory: MemoryBudget
+    access: NodeAccess
     store: MessageStore
     store_host: HostAddress
     roles: Roles
@@ -93,6 +98,7 @@ class Remoting(Feature):
     def __init__(self, parts: Parts, opened: None = None) -> None:
         config, clock, coordinator = parts.config, parts.clock, parts.coordinator
         self.members: SelfAssigned[Subscribed] = SelfAssigned()
+        self._quotas = parts.access.quotas
         coordinator.ownership.exclude_self_assigned(self.members.has, self.members.client_ids)
         check_master = parts.guard.check_master
         self.clients = RemotingClients(
@@ -105,32 +111,7 @@ class Remoting(Feature):
             check_master=check_master,
             is_master=parts.roles.may_act,
         )
-        self.sends = Sends(
-            OwnQueues(
-                config.broker_name,
-                parts.ingest,
-                parts.durability,
-                parts.delays.schedule,
-                clock,
-                is_master=parts.roles.may_act,
-                store_host_ipv6=parts.writes.store_host_ipv6,
-            ),
-            self.members,
-            RemotingDeadLetters(
-                parts.writes,
-                parts.retries.topics,
-                parts.durability,
-                clock,
-                parts.store_host,
-                check_master=check_master,
-                on_dead=parts.on_dead_letters,
-            ),
-            parts.guard,
-            clock,
-            parts.chance,
-            parts.store_host,
-            process_id=os.getpid(),
-        )
+        self.sends = _sends(parts, self.members)
         self.progress = Progress(
             parts.offsets, parts.queues, parts.guard, parts.store, self.members
         )
@@ -143,17 +124,26 @@ class Remoting(Feature):
             on_delivered=parts.traffic.delivered,
         )
         self.send_backs = RemotingSendBacks(
-            parts.retries.send_backs, parts.lookup, self.clients, check_master=check_master
+            parts.retries.send_backs,
+            parts.lookup,
+            self.clients,
+            Resources(config.cluster),
+            check_master=check_master,
         )
         self.transactions = RemotingTransactions(
-            config.broker_name, parts.transactions.ends, parts.lookup, self.clients
+            config.broker_name,
+            parts.transactions.ends,
+            parts.lookup,
+            self.clients,
+            Resources(config.cluster),
         )
-        self.lookups = RemotingLookups(parts.lookup)
+        self.lookups = RemotingLookups(parts.lookup, Resources(config.cluster))
         parts.transactions.ask_also(self.transactions)
         parts.on_offset_set(self._offset_set)
         self.edges: tuple[Edge, ...] = ()
-        if config.remoting.enabled and not (config.access.enabled or config.tls.certificate):
-            self.server = _server(parts, Dispatch(self._table(), on_closed=self._disconnected))
+        if config.remoting.enabled and not config.tls.certificate:
+            table = guarded(self._table(), remoting_needs(config.cluster), parts.access)
+            self.server = _server(parts, Dispatch(table, on_closed=self._disconnected))
             parts.serve_beside(self.server)
             self.edges = (RemotingEdge(self.pulls),)
 
@@ -184,6 +174,7 @@ class Remoting(Feature):
 
     def _disconnected(self, connection: Any) -> None:
         self.clients.disconnected(connection)
+        self._quotas.disconnected(peer_of(connection))
 
     def _offset_set(self, key: GroupQueue) -> None:
         self.progress.offset_set(key)
@@ -221,6 +212,36 @@ class RemotingEdge:
 
     async def stop(self, grace_s: float) -> None:
         """Its server stops with the one beside it."""
+
+
+def _sends(parts: Parts, members: SelfAssigned[Subscribed]) -> Sends:
+    config, clock = parts.config, parts.clock
+    return Sends(
+        OwnQueues(
+            config.broker_name,
+            parts.ingest,
+            parts.durability,
+            parts.delays.schedule,
+            clock,
+            is_master=parts.roles.may_act,
+            store_host_ipv6=parts.writes.store_host_ipv6,
+        ),
+        members,
+        RemotingDeadLetters(
+            parts.writes,
+            parts.retries.topics,
+            parts.durability,
+            clock,
+            parts.store_host,
+            check_master=parts.guard.check_master,
+            on_dead=parts.on_dead_letters,
+        ),
+        parts.guard,
+        clock,
+        parts.chance,
+        parts.store_host,
+        process_id=os.getpid(),
+    )
 
 
 def _server(parts: Parts, handler: Dispatch) -> RemotingServer:
