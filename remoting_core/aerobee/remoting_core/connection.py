@@ -117,6 +117,10 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     @property
+    def transport(self) -> asyncio.Transport | None:
+        return self._transport
+
+    @property
     def is_encrypted(self) -> bool:
         """The peer speaks TLS."""
         transport = self._transport

@@ -38,6 +38,8 @@ A consumer that pulls is told
 The others say `{"message": ...}` by themselves when their listener is called. It fails the first N
 times for a message whose property `fails` is N.
 
+With ACCESS_KEY and SECRET_KEY in its environment it signs its requests, with releases from 5 on.
+
 Each says `{"started": true}` before anything else, and answers `{"do": "stop"}` by
 `{"stopped": true}`.
 """

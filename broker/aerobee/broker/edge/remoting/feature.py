@@ -141,7 +141,7 @@ class Remoting(Feature):
         parts.transactions.ask_also(self.transactions)
         parts.on_offset_set(self._offset_set)
         self.edges: tuple[Edge, ...] = ()
-        if config.remoting.enabled and not config.tls.certificate:
+        if config.remoting.enabled:
             table = guarded(self._table(), remoting_needs(config.cluster), parts.access)
             self.server = _server(parts, Dispatch(table, on_closed=self._disconnected))
             parts.serve_beside(self.server)
