@@ -18,6 +18,12 @@ TESTS = (
     "tests/producer_client",
     "tests/broker/sending",
     "tests/broker/pop",
+    "tests/rocketmq_api/test_deliveries.py",
+    "tests/rocketmq_api/test_golden_messages.py",
+    "tests/rocketmq_api/test_odd_requests.py",
+    "tests/rocketmq_api/test_polling.py",
+    "tests/rocketmq_api/test_receipt_handles.py",
+    "tests/rocketmq_api/test_sent_and_received.py",
 )
 """A module that is new in the list brings its tests, and the simulation that runs it."""
 CAMPAIGNS = (

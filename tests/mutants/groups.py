@@ -277,4 +277,37 @@ GROUPS: Final = (
             "::test_a_poll_gets_what_comes_to_any_broker_at_once",
         ),
     ),
+    Mutant(
+        name="successor-read-at-once",
+        breaks="a group reads a key's newer messages before it has finished the retired queue",
+        at="succession.py::Succession.waiting",
+        old="not (route.successors and route.keeps_order)",
+        new="True",
+        tests=(
+            "tests/cluster_view/test_succession.py"
+            "::test_a_queue_waits_until_the_old_one_is_finished_and_takes_nothing_more",
+        ),
+    ),
+    Mutant(
+        name="new-master-of-a-retired-queue-takes-more",
+        breaks="a retired queue that was reported as sealed grows again after a fail-over",
+        at="retired_topics.py::RetiredTopics.hear",
+        old="known.write_queue_count and is_master",
+        new="known.write_queue_count",
+        tests=(
+            "tests/broker/cluster/test_retired_topics.py"
+            "::test_who_hears_of_it_as_a_slave_refuses_at_once",
+        ),
+    ),
+    Mutant(
+        name="sealed-before-it-is-seen",
+        breaks="a group begins with the successor while the old queue's last message is on its way",
+        at="retired_topics.py::RetiredTopics.is_sealed",
+        old="self._log.dispatched_end >= end",
+        new="True",
+        tests=(
+            "tests/broker/cluster/test_retired_topics.py"
+            "::test_a_topic_is_sealed_once_consumers_see_what_was_taken_last",
+        ),
+    ),
 )

@@ -210,4 +210,15 @@ REPLICATION: Final = (
             "::test_only_the_master_of_the_epoch_changes_the_set",
         ),
     ),
+    Mutant(
+        name="acknowledged-before-it-is-flushed",
+        breaks="under synchronous flush, a power cut loses what the slave said it had",
+        at="log_copy.py::LogCopy._acknowledge_at_once",
+        old="self._limits.flush_is_sync or self._told is None",
+        new="self._told is None",
+        tests=(
+            "tests/broker/replication/test_replication_at_once.py"
+            "::test_an_acknowledgement_leaves_before_news_is_passed_on",
+        ),
+    ),
 )

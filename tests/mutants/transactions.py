@@ -135,4 +135,15 @@ TRANSACTIONS: Final = (
             "::test_whatever_two_messages_with_one_id_differ_in_they_are_two",
         ),
     ),
+    Mutant(
+        name="handed-unconfirmed",
+        breaks="what was not replicated yet counts as done, and a new master has never heard of it",
+        at="handed.py::Handed.take",
+        old="self.begins_after(next_offset) != 0 or self._handed[0].end > confirmed_end",
+        new="self.begins_after(next_offset) != 0",
+        tests=(
+            "tests/broker/transactions/test_handed.py"
+            "::test_nothing_is_taken_before_it_is_confirmed_or_past_what_is_missing",
+        ),
+    ),
 )

@@ -7,13 +7,18 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from aerobee.client_core import ClusterConnection, MessageQueue, Transactions
-from aerobee.cluster_view.methods import END_TRANSACTION, LIST_TRANSACTIONS, PULL
+from aerobee.cluster_view.methods import (
+    END_TRANSACTION,
+    END_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+    PULL,
+)
 from aerobee.producer_client import (
     Message,
     Producer,
@@ -212,6 +217,18 @@ async def test_many_at_once_end_as_each_says(cluster: Cluster) -> None:
     await asyncio.gather(*map(one, wanted), cluster.producer.send(order(b"plain")))
     assert await cluster.seen() == [*(body for body in wanted if wanted[body]), b"plain"]
     assert await cluster.open_ones() == []
+
+
+async def test_at_a_broker_of_an_older_version_each_ends_in_a_call_of_its_own(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "/aerobee.v1.TransactionService/NotThereYet"
+    unknown = replace(END_TRANSACTIONS, path=path)
+    monkeypatch.setattr("aerobee.producer_client.ends.END_TRANSACTIONS", unknown)
+    bodies = [b"%d" % number for number in range(9)]
+    begun = await asyncio.gather(*(cluster.producer.begin(order(body)) for body in bodies))
+    await asyncio.gather(*(each.commit() for each in begun))
+    assert await cluster.seen() == bodies
 
 
 async def test_what_no_transaction_can_be_is_refused_before_it_is_stored(cluster: Cluster) -> None:

@@ -127,7 +127,7 @@ class MethodGuard:
             return None
         peer = context.peer()
         if rights is None:
-            account = quotas.of_address(address_of(peer))
+            account = quotas.of_peer(peer) or quotas.of_address(address_of(peer))
         elif user_name := rights.user_name:
             account = quotas.of_user(user_name)
         else:

@@ -79,6 +79,11 @@ class Quotas:
         """The shared account of all callers from this address whose identity is not proved."""
         return self._accounts.get((ADDRESS, address)) or self._opened(ADDRESS, address)
 
+    def of_peer(self, peer: str) -> Account | None:
+        """The account of the one caller that has this connection; None: unknown, or shared."""
+        accounts = self._connected.get(peer)
+        return accounts[0] if accounts is not None and len(accounts) == 1 else None
+
     def connect(self, account: Account, peer: str) -> None:
         """Count a connection of the caller. Raises QuotaExceeded: it has too many."""
         if peer in account.connections:

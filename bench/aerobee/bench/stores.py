@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aerobee.bench.measure import Stopwatch, Throughput
 from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.errors import Busy
 from aerobee.store.engine.config import StoreConfig
 from aerobee.store.engine.disk import RealDisk
 from aerobee.store.engine.message_store import MessageStore
@@ -59,6 +60,17 @@ def _start(root: Path, config: StoreConfig, messages: int) -> Throughput:
     return Throughput(messages=messages, bytes=size, elapsed_s=elapsed_s)
 
 
+def _write_out(store: MessageStore) -> None:
+    """As a broker's flush thread does: entries of queues leave the memory."""
+    work = store.ledger.take_flush()
+    if work is not None:
+        work.run()
+        store.ledger.finish_flush(work)
+        if work.checkpoint is not None:
+            work.checkpoint.run()
+            store.ledger.finish_checkpoint(work.checkpoint)
+
+
 def fill_store(root: Path, config: StoreConfig, *, body_bytes: int, total_bytes: int) -> int:
     """Append until `total_bytes` are stored; returns the number of messages."""
     store = MessageStore.open(RealDisk(root), SystemClock(), config)
@@ -77,7 +89,11 @@ def fill_store(root: Path, config: StoreConfig, *, body_bytes: int, total_bytes:
         batch = check_batch(
             records, sizes, topic="bench", limits=limits, store_host_ipv6=False, tags=tags
         )
-        appended = store.append(batch, queue_id=messages // BATCH_MESSAGES % QUEUES)
+        try:
+            appended = store.append(batch, queue_id=messages // BATCH_MESSAGES % QUEUES)
+        except Busy:
+            _write_out(store)
+            continue
         store.confirm(appended.end)
         messages += BATCH_MESSAGES
     store.close()

@@ -90,6 +90,7 @@ from aerobee.broker.sending.ingest import Ingest
 from aerobee.broker.sending.message_encoder import MessageEncoder
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.sending.watermarks import timed_waiters
+from aerobee.broker.timers.record_rows import HandedTimers
 from aerobee.broker.transactions.feature import Transactions
 from aerobee.broker.transactions.known import opened_halves
 from aerobee.cluster_view.channels import Channels
@@ -258,6 +259,7 @@ class Wiring:
         levels = DelayLevels(config.store.delay_levels_ms)
         tags = TagsCodes(delays_ms=levels.delays_ms)
         self.halves = opened_halves(self.folder.offsets, store, config.transactions.pending_max)
+        self.timers = HandedTimers()
         self.ingest = Ingest(
             self.guard,
             self.appender,
@@ -266,6 +268,7 @@ class Wiring:
             clock,
             delays=DelayRules(levels),
             halves=self.halves,
+            timers=self.timers,
             limits=BatchLimits(body_bytes_min=1, batch_bytes_max=config.store.batch_bytes_max),
             store_host_ipv6=self.store_host.is_ipv6,
             tags=tags,

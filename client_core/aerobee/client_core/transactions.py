@@ -35,7 +35,7 @@ _SAID: Final = {
     TransactionOutcome.COMMITTED: broker_pb2.COMMITTED,
     TransactionOutcome.ROLLED_BACK: broker_pb2.ROLLED_BACK,
 }
-_HEARD: Final = {
+_HEARD: Final[dict[int, TransactionOutcome]] = {
     broker_pb2.COMMITTED: TransactionOutcome.COMMITTED,
     broker_pb2.ROLLED_BACK: TransactionOutcome.ROLLED_BACK,
     broker_pb2.SET_ASIDE: TransactionOutcome.SET_ASIDE,
@@ -83,6 +83,24 @@ def end_request(
         # Leaves time for its answer to arrive.
         timeout_ms=max(1, timeout_ms * 9 // 10),
     )
+
+
+def together_request(
+    topic: str, wanted: Sequence[tuple[str, TransactionOutcome]], timeout_ms: int
+) -> broker_pb2.EndTransactionsRequest:
+    """As `end_request`, for transactions of one topic by their ids, commits first."""
+    committed = TransactionOutcome.COMMITTED
+    return broker_pb2.EndTransactionsRequest(
+        topic=topic,
+        committed=[each for each, outcome in wanted if outcome is committed],
+        rolled_back=[each for each, outcome in wanted if outcome is not committed],
+        timeout_ms=max(1, timeout_ms * 9 // 10),
+    )
+
+
+def told_outcome(outcome: int) -> TransactionOutcome | None:
+    """How it ended, by the answer to `together_request`; None: request it by itself."""
+    return _HEARD.get(outcome)
 
 
 def outcome_of(answer: broker_pb2.EndTransactionResponse) -> TransactionOutcome:

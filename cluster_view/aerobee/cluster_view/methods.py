@@ -116,6 +116,11 @@ END_TRANSACTION = Method(
     broker_pb2.EndTransactionRequest,
     broker_pb2.EndTransactionResponse,
 )
+END_TRANSACTIONS = Method(
+    _TRANSACTION + "EndTransactions",
+    broker_pb2.EndTransactionsRequest,
+    broker_pb2.EndTransactionsResponse,
+)
 LIST_TRANSACTIONS = Method(
     _TRANSACTION + "ListTransactions",
     broker_pb2.ListTransactionsRequest,

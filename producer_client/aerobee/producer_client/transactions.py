@@ -29,6 +29,7 @@ from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.accumulator import HALF_LEVEL, Batch
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.delivery import Delivery
+from aerobee.producer_client.ends import GatheredEnds
 from aerobee.producer_client.receipt import Receipt
 from aerobee.producer_client.selector import by_sharding_key
 from aerobee.producer_client.targets import Targets
@@ -158,6 +159,7 @@ class TransactionSender:
         self.telemetry = telemetry
         self._calls = GroupCalls(connection)
         self._clock = connection.clock
+        self._gathered = GatheredEnds(self._calls, connection.clock.monotonic_s)
         self._random = connection.random
         self._config = config
         self._targets = targets
@@ -266,6 +268,9 @@ class TransactionSender:
     ) -> TransactionOutcome:
         """As `end`, for a transaction that any producer began."""
         end_s = self._clock.monotonic_s() + timeout_ms / 1_000
+        ended = await self._gathered.end(topic, broker_name, transaction_id, wanted, end_s)
+        if ended is not None:
+            return ended
         failures = 0
         while True:
             left_ms = max(1, int((end_s - self._clock.monotonic_s()) * 1_000))

@@ -251,6 +251,24 @@ class EndTransactionResponse(_message.Message):
     outcome: TransactionOutcome
     def __init__(self, outcome: _Optional[_Union[TransactionOutcome, str]] = ...) -> None: ...
 
+class EndTransactionsRequest(_message.Message):
+    __slots__ = ("topic", "committed", "rolled_back", "timeout_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    ROLLED_BACK_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    committed: _containers.RepeatedScalarFieldContainer[str]
+    rolled_back: _containers.RepeatedScalarFieldContainer[str]
+    timeout_ms: int
+    def __init__(self, topic: _Optional[str] = ..., committed: _Optional[_Iterable[str]] = ..., rolled_back: _Optional[_Iterable[str]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class EndTransactionsResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedScalarFieldContainer[TransactionOutcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[TransactionOutcome, str]]] = ...) -> None: ...
+
 class WatchChecksRequest(_message.Message):
     __slots__ = ("topics",)
     TOPICS_FIELD_NUMBER: _ClassVar[int]

@@ -388,6 +388,11 @@ class TransactionServiceStub:
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionResponse.FromString,
                 _registered_method=True)
+        self.EndTransactions = channel.unary_unary(
+                '/aerobee.v1.TransactionService/EndTransactions',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionsRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionsResponse.FromString,
+                _registered_method=True)
         self.ListTransactions = channel.unary_unary(
                 '/aerobee.v1.TransactionService/ListTransactions',
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.ListTransactionsRequest.SerializeToString,
@@ -411,6 +416,14 @@ class TransactionServiceServicer:
         once: the same end again, late, or from another client is answered with how it ended.
         MESSAGE_NOT_FOUND: there is no such transaction here. DEADLINE_EXCEEDED: it has ended, or not; ask
         again. TOPIC_NOT_FOUND, NOT_WRITABLE_TOPIC: its message cannot be delivered, it stays open.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndTransactions(self, request, context):
+        """The master ends open transactions of one topic that need no waiting, together. Whatever is not
+        simple is not answered here: such an end has to be requested by EndTransaction.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -440,6 +453,11 @@ def add_TransactionServiceServicer_to_server(servicer, server):
                     servicer.EndTransaction,
                     request_deserializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionResponse.SerializeToString,
+            ),
+            'EndTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndTransactions,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionsRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionsResponse.SerializeToString,
             ),
             'ListTransactions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTransactions,
@@ -482,6 +500,33 @@ class TransactionService:
             '/aerobee.v1.TransactionService/EndTransaction',
             aerobee_dot_v1_dot_broker__pb2.EndTransactionRequest.SerializeToString,
             aerobee_dot_v1_dot_broker__pb2.EndTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.TransactionService/EndTransactions',
+            aerobee_dot_v1_dot_broker__pb2.EndTransactionsRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.EndTransactionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -94,6 +94,12 @@ class OwnQueues(OwnBroker, Protocol):
         """The family for which records need room."""
         ...
 
+    @property
+    def is_gathering(self) -> bool:
+        """Records have been sent in this turn of the loop. What joins them in their queue costs
+        little more."""
+        ...
+
     def host_of(self, peer: str) -> HostAddress:
         """The host in gRPC's name of a peer."""
         ...

@@ -129,7 +129,7 @@ class ServicerContext:
     def invocation_metadata(self) -> Metadata:
         return self._call.metadata
 
-    def metadata_named(self, names: Mapping[bytes, str]) -> dict[str, str]:
+    def metadata_named(self, names: Mapping[bytes, str]) -> Mapping[str, str]:
         return self._call.metadata_named(names)
 
     def time_remaining(self) -> float | None:

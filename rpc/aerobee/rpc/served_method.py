@@ -102,10 +102,10 @@ def request_bytes(context: Any, request: Any) -> int:
     return int(request.ByteSize()) if told is None else told()
 
 
-def metadata_named(context: Any, names: Mapping[bytes, str]) -> dict[str, str]:
+def metadata_named(context: Any, names: Mapping[bytes, str]) -> Mapping[str, str]:
     """The metadata with these names, which are those of texts; `names` has each as bytes and as
     text."""
-    find: Callable[[Mapping[bytes, str]], dict[str, str]] | None = getattr(
+    find: Callable[[Mapping[bytes, str]], Mapping[str, str]] | None = getattr(
         context, "metadata_named", None
     )
     if find is not None:

@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from aerobee.runtime.beat import next_beat
+
 KEPT_BYTES: Final = 32 << 20
 """How much freed memory a process keeps at most."""
 
@@ -104,5 +106,6 @@ class FreedMemory:
         return min(int(usage.fordblks), (resident - shared) * _PAGE_BYTES - int(usage.uordblks))
 
     def _look(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(next_beat(loop.time(), _LOOK_S), self._look)
         self.give_back()

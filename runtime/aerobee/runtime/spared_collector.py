@@ -23,6 +23,7 @@ import gc
 from collections.abc import Callable
 from typing import Any, Final
 
+from aerobee.runtime.beat import next_beat
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.machine import private_bytes
 
@@ -93,7 +94,8 @@ class SparedCollector:
         """Look everything through if memory is short; runs once a second."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self.look)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(next_beat(loop.time(), _LOOK_S), self.look)
         began_s = self._clock.monotonic_s()
         if began_s < self._next_s or self._used_bytes() < self._full_bytes:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from aerobee.runtime.errors import AerobeeError, Unreachable
@@ -38,6 +38,14 @@ async def run_together(main: Coroutine[Any, Any, T], **others: Coroutine[Any, An
             raise asyncio.CancelledError from None
         raise first_error(errors) from None
     return result
+
+
+async def run_all(named: Mapping[str, Coroutine[Any, Any, None]]) -> None:
+    """Runs all of them at once, each in a task with its name. Raises as a task group. For modules
+    that are compiled, and may not have `async with`."""
+    async with asyncio.TaskGroup() as group:
+        for name, task in named.items():
+            group.create_task(task, name=name)
 
 
 def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

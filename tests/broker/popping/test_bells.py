@@ -45,7 +45,7 @@ class Scene:
     async def poll(self, name: str, *keys: GroupQueue, looks: bool = True, topic: str = "") -> None:
         with self.bells.waiting_at(keys, topic) as waiter:
             waiter.looks()
-            if await waiter.rung(60):
+            if await waiter.rung(60, self.bells.ends):
                 self.woken.append(name)
                 if looks:
                     waiter.looks()

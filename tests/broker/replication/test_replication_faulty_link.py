@@ -35,6 +35,9 @@ class FaultyEnd:
     async def read(self) -> bytes | None:
         return await self._incoming.get()
 
+    def write_at_once(self, frame: bytes) -> bool:
+        return False
+
     async def write(self, frame: bytes) -> None:
         await asyncio.sleep(0)
         chance, kept = self._chance, self._kept

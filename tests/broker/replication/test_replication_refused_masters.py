@@ -54,6 +54,9 @@ class ScriptedMaster:
         await asyncio.sleep(0)
         return self.frames.pop(0)
 
+    def write_at_once(self, frame: bytes) -> bool:
+        return False
+
     async def write(self, frame: bytes) -> None:
         self.heard.append(frame)
 

@@ -42,6 +42,9 @@ class NobodyReads:
             await asyncio.Event().wait()
         return frame
 
+    def write_at_once(self, frame: bytes) -> bool:
+        return False
+
     async def write(self, frame: bytes) -> None:
         self.writes += 1
         await asyncio.Event().wait()

@@ -17,6 +17,7 @@ from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.ingest import Ingest
+from aerobee.broker.timers.record_rows import HandedTimers
 from aerobee.broker.transactions.known import KnownHalves
 from aerobee.broker.transactions.pending import PendingHalves
 from aerobee.runtime.clock import SystemClock
@@ -192,6 +193,7 @@ class Taking:
             self.clock,
             delays=DelayRules(),
             halves=KnownHalves(PendingHalves(), PendingHalves(), pending_max=100),
+            timers=HandedTimers(),
             limits=BatchLimits(batch_bytes_max=3_000),
             store_host_ipv6=False,
             tags=TagsCodes(),

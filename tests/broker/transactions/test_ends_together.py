@@ -275,3 +275,39 @@ def test_a_damaged_intent_is_said_to_be_damaged(before: str) -> None:
     text = f'{{"kind":"commit","half":[7,1],"alsoDone":[],"queue":["t",0,0],"before":{before}}}'
     with pytest.raises(ValueError, match="damaged"):
         CommitIntent.decode(text.encode())
+
+
+# ------------------------------------------------------------------------------------ one call
+
+
+async def test_one_call_ends_what_needs_no_waiting(broker: RunningBroker) -> None:
+    await begin(broker, IDS)
+    ends = broker.feature(Transactions).ends
+    asked = [(each, COMMITTED) for each in IDS[:7]] + [(each, ROLLED_BACK) for each in IDS[6:]]
+    wanted = [(TransactionName(ORDERS, each), outcome) for each, outcome in asked]
+    unknown = TransactionName(ORDERS, "nobody's"), COMMITTED
+
+    answers = await ends.end_together([*wanted, unknown], 10_000)
+
+    # IDS[6] is asked for twice: `end` will say that it ended as the first says.
+    assert answers == [*[COMMITTED] * 7, None, *[ROLLED_BACK] * 5, None]
+    assert await seen(broker) == AS_BODIES[:7]
+    assert [how for _, how in await ops(broker)] == [COMMITTED, ROLLED_BACK]
+    await check_places(broker)
+
+
+async def test_one_call_is_not_answered_with_what_was_refused(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await begin(broker, IDS)
+    refuse(monkeypatch, "append", lambda topic, *_: _full(topic))
+    wanted = [(TransactionName(ORDERS, each), COMMITTED) for each in IDS]
+
+    answers = await broker.feature(Transactions).ends.end_together(wanted, 10_000)
+
+    assert answers == [None] * len(IDS)
+    assert await seen(broker) == []
+
+
+def _full(topic: str) -> Exception | None:
+    return NotWritable("the disk is full") if topic == TRANSACTION_JOURNAL_TOPIC else None

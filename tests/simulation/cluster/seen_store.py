@@ -18,13 +18,15 @@ from aerobee.broker.delayed.waiting_log import WaitingEntries, queue_name
 from aerobee.broker.reading.confirmed_records import ConfirmedRecords
 from aerobee.broker.sending.watermarks import EndWaiters
 from aerobee.broker.timers.entries import TIMER_QUEUE
+from aerobee.broker.timers.record_rows import HandedTimers
 from aerobee.runtime.errors import NotMaster, NotWritable
 from aerobee.store.engine.producers.producer_windows import ProducerName
 from aerobee.store.engine.queues.queue_set import QueueName
 from aerobee.store.engine.queues.reading import QueueBounds
+from aerobee.store.engine.statistics import Appended
 from aerobee.store.format.batch import BatchLimits, check_batch, number_batch
 from aerobee.store.format.delay_levels import DelayLevels
-from aerobee.store.format.delayed_records import Delay, waiting_record
+from aerobee.store.format.delayed_records import TIMER_TOPIC, Delay, waiting_record
 from aerobee.store.format.producer_number import ProducerRun
 from aerobee.store.format.record_encode import encode_record
 from aerobee.store.format.record_layout import HostAddress
@@ -59,6 +61,7 @@ class SeenStore:
         self._is_publishing = False
         self.reads = 0
         """The number of running reads."""
+        self.handed = HandedTimers()
         self._tags = TagsCodes(delays_ms=LEVELS.delays_ms)
         self.flushed = EndWaiters(broker.folder.log.synced_end, on_deadline_set=lambda s: None)
         self.confirmed = EndWaiters(broker.confirmed_end, on_deadline_set=lambda s: None)
@@ -261,7 +264,20 @@ class SeenStore:
                 store_host_ipv6=False,
             )
         self.check()
-        self.append((topic, queue_id), self._stamped(topic, queue_id, data, None), None)
+        data = self._stamped(topic, queue_id, data, None)
+        placed = self.append((topic, queue_id), data, None)
+        if delay is not None and topic == TIMER_TOPIC:
+            begin = placed.end - len(data)
+            appended = Appended(placed.base_queue_offset, begin, placed.end, self.clock.now_ms())
+            batch = check_batch(
+                data,
+                [len(data)],
+                topic=topic,
+                limits=_LIMITS,
+                store_host_ipv6=False,
+                tags=self._tags,
+            )
+            self.handed.stored(FLIGHTS, batch, [delay.deliver_ms], appended)
 
     def store(self, topic: str, queue_id: int, body: bytes, *, properties: bytes = b"") -> Placed:
         """A message that does not wait. Raises NotMaster."""

@@ -37,6 +37,7 @@ from aerobee.store.format.transaction_records import (
     OP_TOPIC,
     HalfMessage,
     Outcome,
+    half_of,
     half_properties,
 )
 from tests.simulation.cluster.log import Record
@@ -125,8 +126,9 @@ class SimulatedTransactions(Transactions):
             properties = half_properties(data, topic=SAGAS, queue_id=number % QUEUE_COUNT)
             waiting = self._waiting
             stored = waiting.store(HALF_TOPIC, HALF_QUEUE, b"%d" % number, properties=properties)
-            placed = Appended(stored.base_queue_offset, 0, stored.end, 0)
-            self.known.stored(*name, content, placed)
+            half = half_of(self._broker.folder.log.records[-1].data.record)
+            placed = Appended(half.offset, half.position, stored.end, half.stored_ms)
+            self.known.stored(half, placed)
         return await self._waiting.confirmed.wait(placed.end, float("inf"))
 
     async def end_by(self, number: int, outcome: Outcome, *, by_operator: bool) -> Outcome:

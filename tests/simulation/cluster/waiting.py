@@ -132,6 +132,7 @@ class Waiting(SeenStore):
             state,
             self.as_any(),
             self.as_any(),
+            handed=self.handed,
             limits=INDEX_LIMITS,
             on_fed=lambda: self.mover.wake(),
             on_index=lambda index: self.mover.use_index(),

@@ -39,6 +39,7 @@ from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC, Source, TimerEntry
 from aerobee.broker.timers.index import PendingIndex
 from aerobee.broker.timers.progress import TimerProgress
+from aerobee.broker.timers.record_rows import HandedTimers
 from aerobee.broker.timers.state import PROGRESS_PATH
 from aerobee.broker.timers.term import TimerTerm, TimerTerms
 from aerobee.rpc.memory_budget import MemoryBudget
@@ -81,6 +82,7 @@ class Parts(Protocol):
     files: TableFiles
     on_store_failed: Callable[[StoreFailed], None]
     memory: MemoryBudget
+    timers: HandedTimers
 
 
 class Delays(Feature):
@@ -124,7 +126,7 @@ class Delays(Feature):
             parts.writes,
             on_store_failed=parts.on_store_failed,
         )
-        self._files = parts.files
+        self._files, self._handed = parts.files, parts.timers
         self.waiting = WaitingLog(store, parts.roles, parts.reads)
         self.feeder = Feeder(
             disk,
@@ -133,6 +135,7 @@ class Delays(Feature):
             opened.state,
             self.waiting,
             works,
+            handed=parts.timers,
             on_fed=self._on_fed,
             on_index=self._on_index,
         )
@@ -210,6 +213,9 @@ class Delays(Feature):
         """What is done: on a master including its decisions, on a slave as far as confirmed."""
         term = self.mover.term
         return self.state.progress if term is None else term.progress
+
+    def end(self) -> None:
+        self._handed.clear()
 
     def tasks(self) -> Mapping[str, Task]:
         return {"delays": self.run}

@@ -24,7 +24,7 @@ from aerobee.broker.timers.index import IndexLimits, PendingIndex, reset_index
 from aerobee.broker.timers.index_works import IndexWork
 from aerobee.broker.timers.level_window import WINDOW_ENTRIES, LevelWindow
 from aerobee.broker.timers.progress import TimerProgress
-from aerobee.broker.timers.record_rows import rows_of
+from aerobee.broker.timers.record_rows import HandedTimers, rows_of
 from aerobee.broker.timers.runs import IndexDamaged
 from aerobee.broker.timers.state import TimerJournalState
 from aerobee.runtime.errors import Busy, StoreFailed
@@ -39,6 +39,8 @@ from aerobee.store.format.tags import SCHEDULE_TOPIC
 
 log = logging.getLogger(__name__)
 
+HANDED_RECORDS = 4_096
+"""About this many rows that need not be read are fed before others get the loop."""
 RETRY_S = 1.0
 """Pause after a failure."""
 FED_TIMEOUT_S = 5.0
@@ -58,17 +60,19 @@ class Feeder:
         waiting: WaitingLog,
         works: Executor,
         *,
+        handed: HandedTimers,
         limits: IndexLimits | None = None,
         on_fed: Callable[[], None],
         on_index: Callable[[PendingIndex], None],
     ) -> None:
-        """`works` runs what may wait for the disk. `on_fed` is called when more waits or was
-        loaded; `on_index` when the index was replaced."""
+        """`works` runs what may wait for the disk. `handed`: what this broker has written itself.
+        `on_fed` is called when more waits or was loaded; `on_index` when the index was replaced."""
         self._disk = disk
         self._limits = limits or IndexLimits()
         self._state = state
         self._waiting = waiting
         self._works = works
+        self._handed = handed
         self._on_fed = on_fed
         self._on_index = on_index
         self._worker = Worker(
@@ -174,7 +178,10 @@ class Feeder:
         begin = index.fed_end
         if begin >= self._waiting.bounds(TIMER_QUEUE).max_offset:
             return False
-        found = await self._timer_records(begin)
+        count = self._handed.begins_after(begin)
+        if count == 0:
+            return self._feed_handed(index)
+        found = await self._timer_records(begin, min(STEP_RECORDS, count or STEP_RECORDS))
         if index is not self.index:
             return True  # it has been rebuilt
         if found.is_unconfirmed:
@@ -187,8 +194,22 @@ class Feeder:
             self._fed.wake()
         return found.next_offset > begin
 
-    async def _timer_records(self, begin: int) -> ConfirmedRecords:
-        for count in (STEP_RECORDS, 1):
+    def _feed_handed(self, index: PendingIndex) -> bool:
+        """What need not be read, as far as it is confirmed."""
+        begin, confirmed_end = index.fed_end, self._waiting.confirmed_end
+        while index.fed_end - begin < HANDED_RECORDS:
+            rows = self._handed.take(index.fed_end, confirmed_end)
+            if rows is None:
+                break
+            index.feed(rows, index.fed_end + len(rows))
+        if index.fed_end == begin:
+            self._unconfirmed.add(TIMER_QUEUE)
+            return False
+        self._fed.wake()
+        return True
+
+    async def _timer_records(self, begin: int, records_max: int) -> ConfirmedRecords:
+        for count in (records_max, 1):
             try:
                 return await self._waiting.timer_records(begin, count=count)
             except EntryMismatch as error:

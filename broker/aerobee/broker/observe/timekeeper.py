@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.sending.guard import Writability
+from aerobee.runtime.beat import next_beat
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
 from aerobee.store.engine.queue_reads import QueueReads
@@ -50,7 +51,9 @@ class Timekeeper:
             self._report_writable()
             wait_s = (self._coordinator.next_expiry_s() or now_s) - now_s
             # An expiry that is overdue but not carried out waits for this master's lease.
-            await asyncio.sleep(wait_s if 0 < wait_s < LOOK_INTERVAL_S else LOOK_INTERVAL_S)
+            time_s = asyncio.get_running_loop().time()
+            look_s = next_beat(time_s, LOOK_INTERVAL_S) - time_s
+            await asyncio.sleep(wait_s if 0 < wait_s < look_s else look_s)
 
     def _report_writable(self) -> None:
         """Let routes show at once that this broker stopped or resumed taking messages."""

@@ -8,8 +8,9 @@ Polls that wait at another node have one waiter here for each node, group and to
 there may be something, and looks over the network; until it says that it has looked, what comes
 wakes others, and wakes it again afterwards.
 
-Owns: the waiting polls, and one timer for each queue at which one waits: an idle poll costs only
-memory. Invariant: no ring is lost. A woken poll that leaves without having checked passes it on.
+Owns: the waiting polls, when their time is over, and one timer for each queue at which one waits:
+an idle poll costs only memory. Invariant: no ring is lost. A woken poll that leaves without having
+checked passes it on.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.popping.poll_ends import PollEnds
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy
 
@@ -54,20 +56,19 @@ class Waiter:
         for bell in self.bells:
             bell.idle[self] = None
 
-    async def rung(self, timeout_s: float) -> bool:
+    async def rung(self, timeout_s: float, ends: PollEnds) -> bool:
         """Until there may be something; False if the time runs out, or `wake` is called, first."""
         for bell in self.bells:
             bell.arm()
         if self.is_rung:
             return True
         # Many wait: an Event with `asyncio.timeout` would take three times the memory.
-        loop = asyncio.get_running_loop()
-        self._waits = loop.create_future()
-        timer = loop.call_later(timeout_s, self.wake)
+        self._waits = asyncio.get_running_loop().create_future()
+        bucket = ends.add(self, timeout_s)
         try:
             await self._waits
         finally:
-            timer.cancel()
+            bucket.pop(self, None)
             self._waits = None
         return self.is_rung
 
@@ -233,6 +234,7 @@ class Bells:
         """The number of waiting polls."""
         self.far = 0
         """The number of waiters for other nodes."""
+        self.ends = PollEnds()
         self._growth = growth
         self._clock = clock
         self._next_ms = next_ms

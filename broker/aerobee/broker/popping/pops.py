@@ -135,7 +135,7 @@ class Pops:
                         break
                     left_s = deadline_s - self._clock.monotonic_s()
                     is_over = left_s <= 0 or (elsewhere is not None and elsewhere.is_rung)
-                    if is_over or not await waiter.rung(left_s):
+                    if is_over or not await waiter.rung(left_s, self._bells.ends):
                         return []
         if not looked.parts:
             assert looked.refusal is not None

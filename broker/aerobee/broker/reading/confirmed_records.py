@@ -42,6 +42,11 @@ class ConfirmedReader:
         self._roles = roles
         self._pool = pool
 
+    @property
+    def confirmed_end(self) -> int:
+        """Where the confirmed part of the log ends."""
+        return self._roles.confirmed_end
+
     async def read(
         self, topic: str, queue_id: int, offset: int, *, max_bytes: int, max_records: int
     ) -> ConfirmedRecords:

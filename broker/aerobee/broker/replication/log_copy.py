@@ -93,6 +93,12 @@ class LogCopy:
         self._stored = Wake()
         self._table_arrived = Wake()
         self._tables_waiting: dict[str, bytes] = {}
+        self._is_storing = False
+        self._unheard: LogPart | None = None
+        """It is stored; its news of the master's log is not passed on yet."""
+        self._told: Ack | None = None
+        """The last acknowledgement."""
+        self._told_s = 0.0
         self.confirmed_end = 0
         self.master_end = 0
 
@@ -149,15 +155,47 @@ class LogCopy:
                 f"{self._peer} has sent {waiting_bytes} bytes that are not acknowledged, the "
                 f"window is {self._limits.window_bytes}"
             )
-        self._waiting.append(part)
+        if self._waiting or self._is_storing or not self._store_at_once(part):
+            self._waiting.append(part)
         self._arrived.set()
 
     # ------------------------------------------------------------------------------ storing
 
+    def _store_at_once(self, part: LogPart) -> bool:
+        """The usual part: it is stored and acknowledged in the turn in which it came. What it says
+        of the master's log is heard in the next one, when the acknowledgement has left. False:
+        nothing has happened."""
+        replicated, size = self._store.replicated, len(part.data)
+        # One in a turn, so that other work does not wait for all that has come.
+        if self._unheard is not None or size > STEP_BYTES or not replicated.has_room(size):
+            return False
+        try:
+            replicated.append(part.position, part.data)
+        except Busy:
+            return False
+        except NotWritable:
+            if replicated.received_end != part.position:
+                raise
+            return False
+        self._appended()
+        self._unheard = part
+        return True
+
+    def _appended(self) -> None:
+        self._side.on_appended()
+        self._tell_warnings()
+        if not self._acknowledge_at_once():
+            self._stored.set()
+
     async def _store_all(self) -> Never:
         while True:
+            if (part := self._unheard) is not None:
+                self._unheard = None
+                self.hear(part.confirmed_end, part.log_end)
             while self._waiting:
-                await self._store_part(self._waiting.popleft())
+                part, self._is_storing = self._waiting.popleft(), True
+                await self._store_part(part)
+                self._is_storing = False
             await self._arrived.wait()
 
     async def _store_part(self, part: LogPart) -> None:
@@ -165,10 +203,8 @@ class LogCopy:
         for at in range(0, len(data), STEP_BYTES):
             piece = data if len(data) <= STEP_BYTES else data[at : at + STEP_BYTES]
             await self._append(part.position + at, piece)
-            self._side.on_appended()
-            self._tell_warnings()
+            self._appended()
             self.hear(part.confirmed_end, part.log_end)
-            self._stored.set()
             if self._waiting or at + len(piece) < len(data):
                 await asyncio.sleep(0)
 
@@ -205,20 +241,32 @@ class LogCopy:
         if is_waiting:
             self._side.on_trouble("")
 
+    def _acknowledge_at_once(self) -> bool:
+        """What is in the page cache, if that is enough and nothing has to be waited for."""
+        if self._limits.flush_is_sync or self._told is None:
+            return False
+        ack = Ack(self._store.appended_end, self._store.flushed_end)
+        if not self._stream.acknowledge_at_once(ack):
+            return False
+        self._told, self._told_s = ack, self._clock.monotonic_s()
+        return True
+
     async def _acknowledge(self) -> Never:
         store, interval_s = self._store, self._limits.heartbeat_interval_s
-        told: tuple[int, int] | None = None
-        told_s = 0.0
         while True:
             flushed_end = store.flushed_end
             stored_end = flushed_end if self._limits.flush_is_sync else store.appended_end
-            now_s = self._clock.monotonic_s()
+            now_s, told = self._clock.monotonic_s(), self._told
             # Heartbeats that only carry the confirmed end come soon after an acknowledgement.
-            if told is None or told[0] != stored_end or now_s - told_s >= interval_s / 2:
-                told, told_s = (stored_end, flushed_end), now_s
-                await self._stream.write(self._sender, Ack(*told))
+            if (
+                told is None
+                or told.stored_end != stored_end
+                or now_s - self._told_s >= interval_s / 2
+            ):
+                self._told, self._told_s = Ack(stored_end, flushed_end), now_s
+                await self._stream.write(self._sender, self._told)
             else:
-                await self._stored.wait(told_s + 1.5 * interval_s - now_s)
+                await self._stored.wait(self._told_s + 1.5 * interval_s - now_s)
 
     # ------------------------------------------------------------------------------ tables
 

@@ -167,5 +167,13 @@ class MessageStream(Protocol[Read_co, Written_contra]):
         ...
 
 
-SlaveStreamEnd = MessageStream[MasterMessage, SlaveMessage]
+class SlaveStreamEnd(MessageStream[MasterMessage, SlaveMessage], Protocol):
+    """The slave's view."""
+
+    def acknowledge_at_once(self, ack: Ack) -> bool:
+        """Write it under the sender of the last message, if that needs no waiting; otherwise
+        False."""
+        ...
+
+
 MasterStreamEnd = MessageStream[SlaveMessage, MasterMessage]

@@ -8,8 +8,10 @@ the past, is stored unchanged. A batch is in one queue, so all of its messages w
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
 
+from aerobee.store.engine.statistics import Appended
 from aerobee.store.format.batch import BatchFault, BatchIllegal
 from aerobee.store.format.checked_batch import CheckedBatch
 from aerobee.store.format.delayed_records import (
@@ -31,6 +33,16 @@ from aerobee.store.format.record_rewrite import rewrite_batch
 _REQUEST: Final = re.compile(
     VALUE_END + b"(?:DELAY|TIMER_DELAY_SEC|TIMER_DELAY_MS|TIMER_DELIVER_MS)" + NAME_END
 )
+
+
+class TimerMemory(Protocol):
+    """What waits in the timer queue; implemented in `timers.record_rows.HandedTimers`."""
+
+    def stored(
+        self, topic: str, batch: CheckedBatch, due_ms: Sequence[int], appended: Appended
+    ) -> None:
+        """A batch for `topic` has been appended to the timer queue, nothing in it is a recall."""
+        ...
 
 
 class WaitingBatch(NamedTuple):

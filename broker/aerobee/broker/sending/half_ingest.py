@@ -99,8 +99,8 @@ class HalfIngest(Generic[B, R]):
             checked = self._checked(topic, b"".join(records), [size for (size,) in sizes])
             half = half_batch(checked, queue_ids)
             if len(dict(half.messages)) < len(batches) or not all(
-                memory.standing(topic, message_id, content) == (message_id, None)
-                for message_id, content in half.messages
+                memory.standing(topic, message_id, each.content) == (message_id, None)
+                for message_id, each in half.messages
             ):
                 return None
             appended = self._append(half.batch, len(batches))
@@ -108,12 +108,12 @@ class HalfIngest(Generic[B, R]):
             return None
         receipts: list[R] = []
         offset, position = appended.base_queue_offset, appended.base_physical_offset
-        for batch, size, (message_id, content) in zip(
+        for batch, size, (message_id, each) in zip(
             batches, half.batch.sizes, half.messages, strict=True
         ):
             end = position + size
             own = Appended(offset, position, end, appended.store_timestamp_ms)
-            memory.stored(topic, message_id, content, own)
+            memory.stored(each, own)
             receipts.append(self._answer(batch, own, message_id))
             offset, position = offset + 1, end
         return receipts
@@ -130,13 +130,13 @@ class HalfIngest(Generic[B, R]):
                     f"{len(half.messages)} messages of transactions are in one batch; send each "
                     "in a batch of its own"
                 )
-            ((message_id, content),) = half.messages
-            transaction_id, appended = memory.standing(topic, message_id, content)
+            ((message_id, message),) = half.messages
+            transaction_id, appended = memory.standing(topic, message_id, message.content)
             if appended is None:
                 if transaction_id != message_id:
                     half = half_batch(checked, [batch.queue_id], [transaction_id])
                 appended = self._append(half.batch, 1)
-                memory.stored(topic, transaction_id, content, appended)
+                memory.stored(message._replace(transaction_id=transaction_id), appended)
             else:
                 self._counters.duplicates_dropped += 1
         except (BatchIllegal, AerobeeError) as error:

@@ -15,14 +15,19 @@ from aerobee.store.engine.statistics import Appended
 from aerobee.store.format.batch import BatchFault, BatchIllegal
 from aerobee.store.format.checked_batch import CheckedBatch
 from aerobee.store.format.delayed_records import HALF_TOPIC
-from aerobee.store.format.message_content import content_of
 from aerobee.store.format.properties import PropertyName, find_property
 from aerobee.store.format.record_layout import RecordIllegal
 from aerobee.store.format.record_rewrite import rewrite_batch
 from aerobee.store.format.record_view import Record
-from aerobee.store.format.transaction_records import HalfIllegal, half_properties
+from aerobee.store.format.transaction_records import (
+    HalfIllegal,
+    HalfMessage,
+    half_at,
+    half_properties,
+)
 
 HALF_QUEUE = 0
+_NOWHERE = (0, 0, 0, 0)
 _UNIQ_KEY = PropertyName.UNIQ_KEY.encode()
 
 
@@ -39,16 +44,17 @@ class HalfMemory(Protocol):
         stored, as far back as is remembered."""
         ...
 
-    def stored(self, topic: str, transaction_id: str, content: str, appended: Appended) -> None:
+    def stored(self, half: HalfMessage, appended: Appended) -> None:
         """It has just been appended."""
         ...
 
 
 class HalfBatch(NamedTuple):
-    """`batch` goes to the half topic. `messages` are the ids and contents of its messages."""
+    """`batch` goes to the half topic. `messages` are its messages, which have no place yet, by the
+    ids that their senders gave them."""
 
     batch: WaitingBatch
-    messages: list[tuple[str, str]]
+    messages: list[tuple[str, HalfMessage]]
 
 
 def half_batch(
@@ -68,7 +74,7 @@ def half_batch(
             "a transaction",
         )
     properties: list[bytes] = []
-    messages: list[tuple[str, str]] = []
+    messages: list[tuple[str, HalfMessage]] = []
     for index, (data, queue_id) in enumerate(zip(batch.properties, queue_ids, strict=True)):
         transaction_id = transaction_ids[index] if transaction_ids else ""
         try:
@@ -87,6 +93,7 @@ def half_batch(
             ) from None
         message_id = (find_property(data, 0, len(data), _UNIQ_KEY) or b"").decode()
         record = Record(batch.buffer, int(batch.starts[index]))
-        messages.append((message_id, content_of(record)))
+        half = half_at(_NOWHERE, record, batch.topic, queue_id, transaction_id or message_id)
+        messages.append((message_id, half))
     records, sizes = rewrite_batch(batch, topic=HALF_TOPIC.encode(), properties=properties)
     return HalfBatch(WaitingBatch(HALF_TOPIC, HALF_QUEUE, records, sizes, []), messages)

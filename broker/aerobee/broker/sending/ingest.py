@@ -26,7 +26,12 @@ from typing import Protocol
 
 from aerobee.broker.counters import Counters
 from aerobee.broker.sending.append import Appender
-from aerobee.broker.sending.delays import WaitingBatch, may_ask_for_delay, waiting_batch
+from aerobee.broker.sending.delays import (
+    TimerMemory,
+    WaitingBatch,
+    may_ask_for_delay,
+    waiting_batch,
+)
 from aerobee.broker.sending.durability import Late
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.half_ingest import HalfIngest
@@ -171,6 +176,7 @@ class Ingest:
         limits: BatchLimits,
         delays: DelayRules,
         halves: HalfMemory,
+        timers: TimerMemory,
         store_host_ipv6: bool,
         tags: TagsCodes,
         waits: bool,
@@ -189,6 +195,7 @@ class Ingest:
             properties_bytes_max=limits.properties_bytes_max - MOVING_BYTES_MAX,
         )
         self._delays = delays
+        self._timers = timers
         self._halves = HalfIngest(
             guard,
             appender,
@@ -355,6 +362,9 @@ class Ingest:
                     return resent
                 number_batch(checked, (ProducerRun(producer_id, sequence, checked.count),))
             appended = self._appender.append(checked, queue_id=queue_id, batches=1)
+            if deliver_ms:
+                assert waiting is not None, "it has a time"
+                self._timers.stored(topic, checked, waiting.deliver_ms, appended)
         except BatchIllegal as illegal:
             return self._refusal(batch, illegal)
         except AerobeeError as error:

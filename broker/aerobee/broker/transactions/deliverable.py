@@ -42,7 +42,9 @@ class Deliverable:
             )
         try:
             return committed_record(
-                half_record(half, data), store_host_ipv6=self._writes.store_host_ipv6
+                half_record(half, data),
+                store_host_ipv6=self._writes.store_host_ipv6,
+                target=(half.topic, half.queue_id),
             )
         except (RecordCorrupt, RecordIllegal, HalfIllegal) as error:
             raise undeliverable(half, str(error)) from None

@@ -55,6 +55,36 @@ class Ending(NamedTuple):
     is_aside: bool = False
 
 
+class Caller:
+    """Waits for the ends that it asked for."""
+
+    __slots__ = ("_told", "_unanswered")
+
+    def __init__(self) -> None:
+        self._told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unanswered = 0
+
+    def asked(self) -> None:
+        """For one more."""
+        self._unanswered += 1
+
+    def answered(self) -> None:
+        """One of them."""
+        self._unanswered -= 1
+        if not self._unanswered and not self._told.done():
+            self._told.set_result(None)
+
+    @property
+    def has_gone(self) -> bool:
+        """Whether it was cancelled."""
+        return self._told.cancelled()
+
+    async def wait(self) -> None:
+        """Until all are answered."""
+        if self._unanswered:
+            await self._told
+
+
 @dataclass(slots=True, eq=False)
 class WantedEnd:
     """An end that may be carried out if the transaction still waits as it did."""
@@ -66,17 +96,27 @@ class WantedEnd:
     """Its records, newest last."""
     data: bytes
     """The newest record, of a commit."""
-    decided: asyncio.Future[Ending | None]
-    """None: the transaction was ended or checked meanwhile."""
+    caller: Caller
+    is_answered: bool = False
+    decided: Ending | AerobeeError | None = None
+    """The answer. None: the transaction was ended or checked meanwhile. AerobeeError: nothing has
+    happened."""
 
     @property
     def half(self) -> HalfMessage:
         return self.waiting[-1]
 
-    def refuse(self, error: AerobeeError) -> None:
-        """It is not carried out."""
-        if not self.decided.done():
-            self.decided.set_exception(error)
+    def answer(self, decided: Ending | AerobeeError | None) -> None:
+        """The first answer counts."""
+        if not self.is_answered:
+            self.is_answered, self.decided = True, decided
+            self.caller.answered()
+
+    def result(self) -> Ending | None:
+        """Raises AerobeeError: nothing has happened."""
+        if isinstance(self.decided, AerobeeError):
+            raise self.decided
+        return self.decided
 
 
 class _Delivery(NamedTuple):
@@ -126,29 +166,29 @@ class EndTurns:
         self.ops.forget()
         wanted, self._wanted = self._wanted, []
         for each in wanted:
-            each.refuse(not_master())
+            each.answer(not_master())
 
     def _note_written(self, op: OpMessage, end: int) -> None:
         if op.outcome is not Outcome.CHECKED:
             for name in op.names:
                 self.ending[name] = Ending(op.outcome, end, op.is_aside)
 
-    async def carry_out(
+    def want(
         self,
         name: TransactionName,
         outcome: Outcome,
         state: PendingHalves,
         waiting: Sequence[HalfMessage],
         data: bytes,
-    ) -> Ending | None:
-        """With the other ends of this turn of the loop. None: the transaction does not wait as it
-        did. Raises AerobeeError: nothing has happened."""
-        loop = asyncio.get_running_loop()
+        caller: Caller,
+    ) -> WantedEnd:
+        """Carry it out with the other ends of this turn of the loop."""
         if not self._wanted:
-            loop.call_soon(self._act)
-        decided: asyncio.Future[Ending | None] = loop.create_future()
-        self._wanted.append(WantedEnd(name, outcome, state, waiting, data, decided))
-        return await decided
+            asyncio.get_running_loop().call_soon(self._act)
+        caller.asked()
+        wanted = WantedEnd(name, outcome, state, waiting, data, caller)
+        self._wanted.append(wanted)
+        return wanted
 
     # ------------------------------------------------------------------------------ acting
 
@@ -163,21 +203,20 @@ class EndTurns:
                 self._end_all(list(self._chosen(together)))
         except AerobeeError as error:
             for each in together:
-                each.refuse(error)
+                each.answer(error)
             return
         for each in together:
-            if not each.decided.done():
-                each.decided.set_result(self.ending.get(each.name))
+            each.answer(self.ending.get(each.name))
 
     def _chosen(self, together: Sequence[WantedEnd]) -> Iterator[WantedEnd]:
         names: set[TransactionName] = set()
         for each in together:
             name = each.name
-            if each.decided.done():
+            if each.caller.has_gone:
                 continue
             is_new = name in names or name in self.ending or self._known.is_recent(name)
             if is_new or each.state.of(name) != each.waiting:
-                each.decided.set_result(None)
+                each.answer(None)
                 continue
             names.add(name)
             yield each
@@ -192,7 +231,7 @@ class EndTurns:
                     try:
                         moved = self._deliverable.message(each.half, each.data)
                     except AerobeeError as error:
-                        each.refuse(error)
+                        each.answer(error)
                     else:
                         deliveries.append(_Delivery(each, moved))
             if deliveries:
@@ -230,7 +269,7 @@ class EndTurns:
         except (BatchIllegal, MessageTooLarge, IllegalName) as error:
             missing = deliveries[len(stored) :]
             if len(deliveries) == 1:
-                missing[0].wanted.refuse(undeliverable(missing[0].wanted.half, str(error)))
+                missing[0].wanted.answer(undeliverable(missing[0].wanted.half, str(error)))
                 return
             self._owe(stored, is_aside=is_aside)
             # One of them does not fit: each has an intent of its own.
@@ -287,4 +326,4 @@ def _op_of(wanted: Sequence[WantedEnd], outcome: Outcome, *, is_aside: bool) -> 
 
 def _refuse(wanted: Sequence[WantedEnd], error: AerobeeError) -> None:
     for each in wanted:
-        each.refuse(error)
+        each.answer(error)

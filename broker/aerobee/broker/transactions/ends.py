@@ -18,13 +18,20 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from aerobee.broker.reading.handed import Handed
 from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.halves import HALF_QUEUE
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.transactions.deliverable import Deliverable, half_record, undeliverable
-from aerobee.broker.transactions.end_turns import Ending, EndTurns, not_master
+from aerobee.broker.transactions.end_turns import (
+    Caller,
+    Ending,
+    EndTurns,
+    WantedEnd,
+    not_master,
+)
 from aerobee.broker.transactions.intents import Commit, CommitIntent
 from aerobee.broker.transactions.known import KnownHalves
 from aerobee.broker.transactions.op_messages import OpMessage
@@ -32,6 +39,7 @@ from aerobee.broker.transactions.pending import TransactionName, name_of
 from aerobee.broker.transactions.questions import Question
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
+    AerobeeError,
     DeadlineExceeded,
     InvalidArgument,
     MessageNotFound,
@@ -86,6 +94,7 @@ class Ends:
         self._pending = known.pending
         self._aside = known.aside
         self._writes = writes
+        self._store = store
         self._guard = guard
         self._durability = durability
         self._lookup = lookup
@@ -181,9 +190,51 @@ class Ends:
                 data = await self._read_half(topic, waiting[-1])
             if term is None or term is not self._term:
                 raise not_master()
-            ending = await self._turns.carry_out(name, outcome, state, waiting, data)
-            if ending is not None:
+            caller = Caller()
+            wanted = self._turns.want(name, outcome, state, waiting, data, caller)
+            await caller.wait()
+            if (ending := wanted.result()) is not None:
                 return await self._safe(ending, deadline_s)
+
+    async def end_together(
+        self, wanted: Sequence[tuple[TransactionName, Outcome]], timeout_ms: int
+    ) -> list[Outcome | None]:
+        """End what can be ended without waiting. Returns how each transaction ended; None: it has
+        ended, or not, and `end` says which."""
+        deadline_s = self._clock.monotonic_s() + timeout_ms / 1_000
+        caller = Caller()
+        asked = [self._want_now(name, outcome, caller) for name, outcome in wanted]
+        await caller.wait()
+        endings = [each.decided if isinstance(each, WantedEnd) else each for each in asked]
+        known = [each if isinstance(each, Ending) else None for each in endings]
+        end = max((each.end for each in known if each is not None), default=0)
+        if await self._durability.wait_safe(end, deadline_s) is not None:
+            return [None] * len(wanted)
+        return [each and each.outcome for each in known]
+
+    def _want_now(
+        self, name: TransactionName, outcome: Outcome, caller: Caller
+    ) -> WantedEnd | Ending | None:
+        """None: it cannot be ended at once."""
+        if self._term is None or self._known.is_recent(name):
+            return None
+        if (begun := self._ending.get(name)) is not None:
+            return begun
+        waiting = self._pending.of(name)
+        data: bytes | None = b""
+        if waiting and outcome is Outcome.COMMITTED:
+            data = self._half_at_once(waiting[-1])
+        if not waiting or data is None:
+            return None
+        return self._turns.want(name, outcome, self._pending, waiting, data, caller)
+
+    def _half_at_once(self, half: HalfMessage) -> bytes | None:
+        """Its record, if it is in the page cache."""
+        try:
+            found = self._store.reads.pieces(((half.position, half.size),))
+        except AerobeeError:
+            return None
+        return found if isinstance(found, bytes) else None
 
     async def _ended_before(self, name: TransactionName) -> Outcome:
         if self._aside.of(name):
@@ -266,7 +317,7 @@ class Ends:
             appended = self._append(half, Moved(HALF_TOPIC, HALF_QUEUE, copy))
             self.checked += 1
             # An end that comes before the copy is followed must also name it.
-            self._known.stored(name.topic, name.transaction_id, half.content, appended)
+            self._known.stored_again(name, half.content, appended)
             self._ops.owe(OpMessage(Outcome.CHECKED, offsets))
         return True
 
@@ -305,6 +356,11 @@ class Ends:
             return self._writes.append_copies(moved.topic, moved.queue_id, [moved.record], ())
         except BatchIllegal as error:
             raise undeliverable(half, str(error)) from None
+
+    @property
+    def handed_ops(self) -> Handed[OpMessage]:
+        """Op messages, for their follower."""
+        return self._ops.handed
 
     def pay(self) -> None:
         """Write the op messages that could not be written with their messages. Raises

@@ -81,13 +81,6 @@ class Transactions(Feature):
         store, durability = parts.store, parts.durability
         self.turns = parts.reads.loop_turns
         self.pending, self.aside = parts.halves.pending, parts.halves.aside
-        self.follower = TransactionFollower(
-            self.pending,
-            self.aside,
-            ConfirmedReader(READER, store, parts.roles, parts.reads),
-            store,
-            on_followed=self._on_followed,
-        )
         self.ends = Ends(
             parts.halves,
             parts.writes,
@@ -99,6 +92,15 @@ class Transactions(Feature):
             parts.clock,
             read_half=self._read_half,
             on_owing=self._on_owing,
+        )
+        self.follower = TransactionFollower(
+            self.pending,
+            self.aside,
+            ConfirmedReader(READER, store, parts.roles, parts.reads),
+            store,
+            handed_halves=parts.halves.handed,
+            handed_ops=self.ends.handed_ops,
+            on_followed=self._on_followed,
         )
         self.checks = Checks(
             self.ends,

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
+from aerobee.broker.reading.handed import Handed
 from aerobee.broker.sending.halves import HALF_QUEUE
+from aerobee.broker.transactions.op_messages import OpMessage
 from aerobee.broker.transactions.pending import PendingHalves
 from aerobee.runtime.log import log_event
 from aerobee.runtime.worker import Worker, warns
@@ -25,6 +27,7 @@ from aerobee.store.format.transaction_records import (
     ASIDE_TOPIC,
     OP_TOPIC,
     HalfIllegal,
+    HalfMessage,
     half_of,
     is_op_of_aside,
     op_of,
@@ -51,9 +54,14 @@ class TransactionFollower:
         reader: ConfirmedReader,
         store: MessageStore,
         *,
+        handed_halves: Handed[HalfMessage],
+        handed_ops: Handed[OpMessage],
         on_followed: Callable[[], None],
     ) -> None:
-        """`on_followed` is called when the state has changed."""
+        """`handed_...`: what this broker has written itself. `on_followed` is called when the state
+        has changed."""
+        self._handed_halves = handed_halves
+        self._handed_ops = handed_ops
         self._pending = pending
         self._aside = aside
         self._reader = reader
@@ -103,12 +111,33 @@ class TransactionFollower:
     async def _feed_part(self) -> bool:
         """Feed a part of what is new; False if there is nothing. Raises AerobeeError."""
         self.look_at_begin()
+        if self._take_handed():
+            return True
         read_halves = await self._read_halves(self._pending, HALVES)
         read_asides = await self._read_halves(self._aside, ASIDES)
         return await self._read_ops() or read_halves or read_asides
 
+    def _take_handed(self) -> bool:
+        """What need not be read; False: nothing."""
+        pending, confirmed_end = self._pending, self._reader.confirmed_end
+        taken = 0
+        while taken < STEP_RECORDS:
+            half = self._handed_halves.take(pending.next_half, confirmed_end)
+            if half is not None:
+                pending.read_half(half)
+            op = self._handed_ops.take(pending.next_op, confirmed_end)
+            if op is not None:
+                pending.read_op(pending.next_op, op.offsets, op.outcome)
+                taken += len(op.offsets)
+            if half is None and op is None:
+                break
+            taken += 1
+        return taken > 0
+
     async def _read_halves(self, pending: PendingHalves, queue: QueueName) -> bool:
         begin = pending.next_half
+        if queue is HALVES and self._handed_halves.begins_after(begin) == 0:
+            return False  # it is not confirmed yet
         found = await self._read(queue, begin)
         for record in found.records:
             try:
@@ -130,6 +159,8 @@ class TransactionFollower:
 
     async def _read_ops(self) -> bool:
         pending, begin = self._pending, self._pending.next_op
+        if self._handed_ops.begins_after(begin) == 0:
+            return False  # it is not confirmed yet
         found = await self._read(OPS, begin)
         for record in found.records:
             pending.read_op(record.queue_offset, *op_of(record))

@@ -8,15 +8,21 @@ with the same id gets a transaction id of its own.
 
 from __future__ import annotations
 
+from aerobee.broker.reading.handed import Handed
 from aerobee.broker.sending.halves import HALF_QUEUE
-from aerobee.broker.transactions.pending import PendingHalves, TransactionName
+from aerobee.broker.transactions.pending import PendingHalves, TransactionName, name_of
 from aerobee.runtime.errors import Busy, NotMaster
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.statistics import Appended
 from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.store.format.delayed_records import HALF_TOPIC
 from aerobee.store.format.message_content import another_id
-from aerobee.store.format.transaction_records import ASIDE_TOPIC, OP_TOPIC, TRANSACTIONS_GROUP
+from aerobee.store.format.transaction_records import (
+    ASIDE_TOPIC,
+    OP_TOPIC,
+    TRANSACTIONS_GROUP,
+    HalfMessage,
+)
 
 
 def opened_halves(
@@ -45,6 +51,7 @@ class KnownHalves:
         self._recent: dict[TransactionName, tuple[Appended, str]] = {}
         """In log order, with their contents."""
         self._is_complete = False
+        self.handed: Handed[HalfMessage] = Handed()
 
     @property
     def recent_count(self) -> int:
@@ -86,9 +93,22 @@ class KnownHalves:
         end = half.position + half.size
         return Appended(half.offset, half.position, end, half.stored_ms), half.content
 
-    def stored(self, topic: str, transaction_id: str, content: str, appended: Appended) -> None:
-        """It has just been appended, for the first time or in place of an older record."""
-        name = TransactionName(topic, transaction_id)
+    def stored(self, half: HalfMessage, appended: Appended) -> None:
+        """It has just been appended for the first time."""
+        offset, position, end, stored_ms = (
+            appended.base_queue_offset,
+            appended.base_physical_offset,
+            appended.end,
+            appended.store_timestamp_ms,
+        )
+        placed = half._replace(
+            offset=offset, position=position, size=end - position, stored_ms=stored_ms
+        )
+        self.handed.append(offset, end, placed)
+        self.stored_again(name_of(half), half.content, appended)
+
+    def stored_again(self, name: TransactionName, content: str, appended: Appended) -> None:
+        """It has just been appended in place of an older record."""
         self._recent.pop(name, None)
         self._recent[name] = appended, content
 
@@ -113,3 +133,4 @@ class KnownHalves:
         """What is not confirmed may never be."""
         self._is_complete = False
         self._recent.clear()
+        self.handed.clear()

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from aerobee.broker.reading.handed import Handed
 from aerobee.broker.sending.halves import HALF_QUEUE
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.transactions.pending import TransactionName
@@ -53,6 +54,7 @@ class OpMessages:
         self._on_written = on_written
         self._on_owing = on_owing
         self._owed: deque[OpMessage] = deque()
+        self.handed: Handed[OpMessage] = Handed()
 
     def __len__(self) -> int:
         """How many are missing."""
@@ -68,6 +70,8 @@ class OpMessages:
             properties=op_properties(op.outcome),
             reserve=True,
         )
+        if not op.is_aside:
+            self.handed.append(appended.base_queue_offset, appended.end, op)
         self._on_written(op, appended.end)
 
     def owe(self, op: OpMessage) -> None:
@@ -91,3 +95,4 @@ class OpMessages:
     def forget(self) -> None:
         """The term is over: the next master finds out what is missing."""
         self._owed.clear()
+        self.handed.clear()

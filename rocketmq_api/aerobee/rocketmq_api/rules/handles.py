@@ -79,7 +79,7 @@ class ReceiptHandle(NamedTuple):
 
         `retry_topics` are the topics from which the group's messages of `topic` are redelivered.
         """
-        if self.group != group or self.topic not in (topic, *retry_topics):
+        if self.group != group or (self.topic != topic and self.topic not in retry_topics):
             raise _invalid("it belongs to another topic or group")
 
     def check_current(self, now_ms: int) -> None:

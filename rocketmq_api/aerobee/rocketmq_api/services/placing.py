@@ -17,7 +17,7 @@ def places(
     messages: Sequence[v2.Message], route: TopicRoute, *, here: str, turn: int
 ) -> dict[str, list[Place]]:
     """By broker name. Messages without a group stay `here`, if that is a broker of the topic, and
-    are spread over its queues in turn.
+    are spread over its queues by `turn`.
 
     Raises NotWritableTopic, NoBrokerAvailable.
     """

@@ -38,8 +38,9 @@ from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.rpc.call_border import Reply
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, NoBrokerAvailable, NotMaster, Unreachable
+from aerobee.runtime.task_groups import run_all
 from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
-from aerobee.store.format.record_encode import record_encoder
+from aerobee.store.format.record_encode import EncodeRecord, record_encoder
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
@@ -56,6 +57,7 @@ _AGAIN_S: Final = 0.1
 _NOTHING: Final = service_pb2.SendResultEntry()
 _TRANSACTION: Final = MessageType.TRANSACTION
 
+_KEPT_MAX: Final = 1_024
 _BATCH_BYTES_MAX: Final = 1 << 20
 """Larger batches gain nothing, and the log has a limit."""
 
@@ -79,6 +81,12 @@ class Sends:
         self._limits = limits
         self._questions = questions
         self._turn = 0
+        self._topics: dict[tuple[str, str], str] = {}
+        """Names in the store by namespace and name: checking one takes 2 us."""
+        self._kept: dict[
+            tuple[str, str], tuple[TopicRoute, tuple[MessageType, ...], EncodeRecord]
+        ] = {}
+        """By topic and peer; see `_taking`."""
 
     def begin(
         self, request: service_pb2.SendMessageRequest, caller: Caller, reply: Reply
@@ -95,11 +103,11 @@ class Sends:
             return partial(self.send, request, caller)
         messages = request.messages
         check_request(messages)
-        route = self._masters.known(stored_topic(messages[0].topic, caller.namespace))
+        route = self._masters.known(self._stored_topic(messages[0].topic, caller))
         if route is None:
             return partial(self.send, request, caller)
         here = own.broker_name
-        parts = self._placed(messages, route, here, caller)
+        parts = self._placed(messages, route, own, caller)
         # A new master accepts messages of transactions a moment later: wait for that.
         if parts.keys() != {here} or _are_half(messages):
             self._check(messages, caller)
@@ -137,10 +145,10 @@ class Sends:
         """Raises AerobeeError if nothing of the request was stored."""
         messages = request.messages
         check_request(messages)
-        topic = stored_topic(messages[0].topic, caller.namespace)
+        topic = self._stored_topic(messages[0].topic, caller)
         self._check(messages, caller)
         route = await self._masters.route(topic)
-        parts = self._placed(messages, route, self._masters.own_name, caller)
+        parts = self._placed(messages, route, self._masters.own, caller)
         return await self._send(parts, request, route, caller)
 
     def _check(self, messages: Sequence[v2.Message], caller: Caller) -> None:
@@ -152,12 +160,29 @@ class Sends:
         except Refused as error:
             raise _readable(error, caller) from None
 
+    def _stored_topic(self, topic: v2.Resource, caller: Caller) -> str:
+        """The topic's name in the store, from memory if it was asked for before. Raises Refused."""
+        said = topic.resource_namespace or caller.namespace, topic.name
+        stored = self._topics.get(said)
+        if stored is None:
+            stored = stored_topic(topic, caller.namespace)
+            if len(self._topics) >= _KEPT_MAX:
+                self._topics.clear()
+            self._topics[said] = stored
+        return stored
+
     def _placed(
-        self, messages: Sequence[v2.Message], route: TopicRoute, here: str, caller: Caller
+        self,
+        messages: Sequence[v2.Message],
+        route: TopicRoute,
+        own: OwnQueues | None,
+        caller: Caller,
     ) -> _Parts:
-        self._turn += 1
+        if own is None or not own.is_gathering:
+            self._turn += 1
         if _are_half(messages):
             self._questions.sent(caller, route.topic, messages)
+        here = "" if own is None else own.broker_name
         return places(messages, route, here=here, turn=self._turn)
 
     async def _send(
@@ -190,9 +215,7 @@ class Sends:
                 found = [failed] * len(part)
             entries.update(zip((index for index, _ in part), found, strict=True))
 
-        async with asyncio.TaskGroup() as tasks:
-            for name, part in parts.items():
-                tasks.create_task(send(name, part), name=f"send-to:{name}")
+        await run_all({f"send-to:{name}": send(name, part) for name, part in parts.items()})
         return [entries[index] for index in range(len(entries))]
 
     async def _part(
@@ -230,17 +253,9 @@ class Sends:
         caller: Caller,
     ) -> _Storing:
         """The messages to store here. Raises AerobeeError for a message that may not be sent."""
+        accepted, encode = self._taking(own, route, caller.peer)
         at = Circumstances(
-            topic=route.topic,
-            accepted=accepted_types(route.attributes),
-            encode=record_encoder(
-                topic=route.topic.encode(),
-                born_host=own.host_of(caller.peer),
-                store_host_ipv6=own.store_host_ipv6,
-            ),
-            now_ms=self._clock.now_ms(),
-            limits=self._limits,
-            client=caller.client,
+            route.topic, accepted, encode, self._clock.now_ms(), self._limits, caller.client
         )
         storing = _Storing(route.topic, own.broker_name)
         try:
@@ -249,6 +264,25 @@ class Sends:
         except Refused as error:
             raise _readable(error, caller) from None
         return storing
+
+    def _taking(
+        self, own: OwnQueues, route: TopicRoute, peer: str
+    ) -> tuple[tuple[MessageType, ...], EncodeRecord]:
+        """What the topic accepts, and the encoder of its records from this peer: made once for
+        each route that a peer sends to."""
+        kept = self._kept.get((route.topic, peer))
+        if kept is not None and kept[0] is route:
+            return kept[1], kept[2]
+        accepted = accepted_types(route.attributes)
+        encode = record_encoder(
+            topic=route.topic.encode(),
+            born_host=own.host_of(peer),
+            store_host_ipv6=own.store_host_ipv6,
+        )
+        if len(self._kept) >= _KEPT_MAX:
+            self._kept.clear()
+        self._kept[route.topic, peer] = route, accepted, encode
+        return accepted, encode
 
     async def _forward(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from math import floor
 from typing import Final, Generic, Protocol, TypeVar
 
 from aerobee.rpc.core.frames import ErrorCode
@@ -154,7 +155,10 @@ class ConnectionSet(Generic[C]):
             self._ticker = None
 
     def _tick(self) -> None:
-        self._ticker = self._loop.call_later(_TICK_S, self._tick)
+        # On whole seconds, as other work of an idle process: waking up costs more than the tick.
+        now_s = self._loop.time()
+        next_s = (floor(now_s / _TICK_S + 0.5) + 1) * _TICK_S
+        self._ticker = self._loop.call_later(next_s - now_s, self._tick)
         self._tick_some(list(self._open))
 
     def _tick_some(self, connections: list[C]) -> None:

@@ -12,7 +12,7 @@ import heapq
 from typing import Final, Protocol
 
 _BUCKETS_PER_S: Final = 100
-_CALLS_PER_TURN: Final = 256
+_CALLS_PER_TURN: Final = 16
 """A peer may give the calls of many connections one deadline; others are served in between."""
 
 

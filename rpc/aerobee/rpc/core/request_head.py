@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from aerobee.rpc.core import hpack
 from aerobee.rpc.core.hpack import Field
-from aerobee.rpc.core.metadata import timeout_s
+from aerobee.rpc.core.metadata import named_metadata, timeout_s
 from aerobee.rpc.core.method import Method
 
 MALFORMED: Final = 1
@@ -21,10 +21,10 @@ _CONTENT_TYPE: Final = b"application/grpc"
 
 
 class RequestHead:
-    """Parsed once for blocks that repeat, so it is immutable."""
+    """Parsed once for blocks that repeat, so nothing that can be seen of it changes."""
 
-    __slots__ = ("accepts_gzip", "content_length", "encoding", "fields", "flaw", "is_plain",
-                 "may_compress", "method", "path", "timeout_s")  # fmt: skip
+    __slots__ = ("_named", "_names", "accepts_gzip", "content_length", "encoding", "fields",
+                 "flaw", "is_plain", "may_compress", "method", "path", "timeout_s")  # fmt: skip
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self.fields = fields
@@ -39,6 +39,19 @@ class RequestHead:
         self.may_compress = False
         self.is_plain = False
         """One message is expected, and nothing else needs attention."""
+        self._names: Mapping[bytes, str] | None = None
+        self._named: Mapping[str, str] = {}
+
+    def named(self, names: Mapping[bytes, str]) -> Mapping[str, str]:
+        """See `named_metadata`. Asked again with the same `names`, it answers from memory.
+
+        Raises:
+            RpcError: as `named_metadata`.
+        """
+        if self._names is not names:
+            self._named = named_metadata(self.fields, names)
+            self._names = names
+        return self._named
 
 
 def reader(methods: dict[bytes, Method]) -> Callable[[list[Field]], RequestHead]:

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from aerobee.rpc.core import request_head
+from aerobee.rpc.core.beginnings import Beginnings
 from aerobee.rpc.core.connection_set import ConnectionSet, MemoryAccount
 from aerobee.rpc.core.deadlines import Deadlines
 from aerobee.rpc.core.first_bytes import Beside, FirstBytes
@@ -84,6 +85,7 @@ class Server:
         self.interceptor = interceptor
         self.heard = heard
         self.deadlines = Deadlines(self.loop)
+        self.beginnings = Beginnings(self.loop)
         self.strings = SharedStrings()
         self.tasks: set[asyncio.Task[None] | None] = set()
         self._methods: dict[bytes, Method] = {}

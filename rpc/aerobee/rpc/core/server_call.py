@@ -16,7 +16,7 @@ from aerobee.rpc.core.frames import ErrorCode
 from aerobee.rpc.core.generated_answers import send_each
 from aerobee.rpc.core.inbox import PREFIX_BYTES, Inbox
 from aerobee.rpc.core.limits import Limit
-from aerobee.rpc.core.metadata import metadata_of, named_metadata
+from aerobee.rpc.core.metadata import metadata_of
 from aerobee.rpc.core.method import Method, Style
 from aerobee.rpc.core.request_head import BAD_TIMEOUT, NOT_GRPC, RequestHead
 from aerobee.rpc.core.status import Metadata, RpcError, Status
@@ -103,9 +103,9 @@ class ServerCall(AnsweringStream):
         """
         return metadata_of(self.head.fields)
 
-    def metadata_named(self, names: Mapping[bytes, str]) -> dict[str, str]:
+    def metadata_named(self, names: Mapping[bytes, str]) -> Mapping[str, str]:
         """Of the metadata, the texts with these names. Raises as `metadata`."""
-        return named_metadata(self.head.fields, names)
+        return self.head.named(names)
 
     @property
     def is_over(self) -> bool:
@@ -264,7 +264,7 @@ class ServerCall(AnsweringStream):
             return
         method = self.method
         assert method is not None, "calls of other methods have ended"
-        if method.streams_answers and self.server_connection.park_stream(self, message):
+        if method.streams_answers and self._has_to_wait(message):
             return
         if message is None:
             try:
@@ -294,6 +294,17 @@ class ServerCall(AnsweringStream):
             self._end(error)
         except Exception as bug:
             self._bug(bug)
+
+    def _has_to_wait(self, message: bytes | None) -> bool:
+        """For its client to read other answers, or for its turn; it is then started again."""
+        connection = self.server_connection
+        if connection.park_stream(self, message):
+            return True
+        if not connection.server.beginnings.has_to_wait(self, message):
+            return False
+        if message is not None:
+            self._hand(len(message))
+        return True
 
     def _arm(self) -> None:
         timeout_s = self.head.timeout_s

@@ -86,13 +86,15 @@ _NOT_DELIVERED_TO: Final = frozenset(
     name.encode() for name in (HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
 )
 _DIGITS_MAX: Final = 18
-_ZERO: Final = ord("0")
 _NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,%d}" % _DIGITS_MAX)
 _UNUSUAL: Final = (b"REAL_", _OUT, _HALF, PROPERTY_CRC_NAME.to_bytes(8, "big"))
 """What a record that waits has once, or must not have, or only at its end."""
 _ANY_REQUEST: Final = b"DEL"
 """It occurs in the names of all requests, and of recalls."""
 _DELIVER_START: Final = _DELIVER + NAME_END
+_DELIVER_TIME: Final = re.compile(
+    VALUE_END + _DELIVER_START + b"([1-9][0-9]{0,%d})" % (_DIGITS_MAX - 1) + VALUE_END
+)
 
 
 class DelayIllegal(ValueError):
@@ -243,23 +245,11 @@ def only_times(properties: Sequence[bytes]) -> list[int] | None:
     joined = b"".join(properties)
     if joined.count(_ANY_REQUEST) != len(properties) or any(each in joined for each in _UNUSUAL):
         return None
-    times: list[int] = []
-    for text in properties:
-        at = text.find(_DELIVER_START)
-        start = at + len(_DELIVER_START)
-        end = text.find(VALUE_END, start)
-        value = text[start:end]
-        if (
-            at < 0
-            or end < 0
-            or (at and text[at - 1] != VALUE_END[0])
-            or not value.isdigit()
-            or value[0] == _ZERO
-            or len(value) > _DIGITS_MAX
-        ):
-            return None
-        times.append(int(value))
-    return times
+    # One each: there are as many as messages, and each message has one.
+    if not all(_DELIVER_START in each for each in properties):
+        return None
+    found = _DELIVER_TIME.findall(VALUE_END + VALUE_END.join(properties))
+    return list(map(int, found)) if len(found) == len(properties) else None
 
 
 def timed_properties(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.ma  # The first np.unique would load it in a turn of the loop.
 import numpy.typing as npt
 
 from aerobee.store.format.index_key_layout import hash_columns

@@ -145,25 +145,38 @@ def half_of(record: Record) -> HalfMessage:
         topic, queue_id = destination(record)
     except NotDelayed as error:
         raise HalfIllegal(str(error)) from None
-    properties = record.properties
     transaction_id = transaction_id_of(record)
     if not transaction_id:
         raise HalfIllegal(f"the half message at {record.physical_offset} has no UNIQ_KEY")
+    place = record.queue_offset, record.physical_offset, record.size, record.store_timestamp_ms
+    return half_at(place, record, topic, queue_id, transaction_id)
+
+
+Place = tuple[int, int, int, int]
+"""Offset, position, size, and store time (Unix ms) of a half message's record."""
+
+
+def half_at(
+    place: Place, record: Record, topic: str, queue_id: int, transaction_id: str
+) -> HalfMessage:
+    """The half message at `place`; `record` is its own or that of the message it was made from."""
+    offset, position, size, stored_ms = place
+    properties = record.properties
     checks = properties.get(_N.TRANSACTION_CHECK_TIMES, "")
     immunity_s = properties.get(_N.CHECK_IMMUNITY_TIME_IN_SECONDS, "")
     return HalfMessage(
-        record.queue_offset,
-        record.physical_offset,
-        record.size,
+        offset,
+        position,
+        size,
         transaction_id,
         properties.get(_N.PGROUP, topic),
         topic,
         queue_id,
         record.born_timestamp_ms,
-        record.store_timestamp_ms,
-        int(checks) if _NUMBER.fullmatch(checks) else 0,
+        stored_ms,
+        int(checks) if checks and _NUMBER.fullmatch(checks) else 0,
         bool(checks) or _N.TRAN_PREPARED_QUEUE_OFFSET in properties,
-        int(immunity_s) * 1_000 if _NUMBER.fullmatch(immunity_s) else None,
+        int(immunity_s) * 1_000 if immunity_s and _NUMBER.fullmatch(immunity_s) else None,
         content_of(record),
     )
 
@@ -206,21 +219,25 @@ def aside_record(record: Record, *, transaction_id: str, store_host_ipv6: bool) 
 # ------------------------------------------------------------------------------------- commits
 
 
-def committed_record(record: Record, *, store_host_ipv6: bool) -> Moved:
-    """The message in a half message, as it is delivered. Raises HalfIllegal, RecordIllegal,
-    RecordCorrupt."""
+_WAITING_ONLY: Final[dict[bytes, bytes | None]] = dict.fromkeys(
+    (_TRAN_MSG, _REAL_TOPIC, _REAL_QID, _PREPARED_OFFSET, _CHECK_TIMES, _CLIENT)
+)
+
+
+def committed_record(
+    record: Record, *, store_host_ipv6: bool, target: tuple[str, int] | None = None
+) -> Moved:
+    """The message in a half message, as it is delivered; to `target`, if that is known. Raises
+    HalfIllegal, RecordIllegal, RecordCorrupt."""
     try:
-        topic, queue_id = destination(record)
+        topic, queue_id = target or destination(record)
     except NotDelayed as error:
         raise HalfIllegal(str(error)) from None
-    changes: dict[bytes, bytes | None] = dict.fromkeys(
-        (_TRAN_MSG, _REAL_TOPIC, _REAL_QID, _PREPARED_OFFSET, _CHECK_TIMES, _CLIENT)
-    )
     rewritten = bytearray(
         rewrite_record(
             record,
             topic=topic.encode(),
-            properties=replace_properties(record.properties_bytes, changes),
+            properties=replace_properties(record.properties_bytes, _WAITING_ONLY),
             store_host_ipv6=store_host_ipv6,
         )
     )

@@ -211,6 +211,7 @@ def broker_needs(cluster: str) -> NeedsTable:
         },
         "TransactionService": {
             "EndTransaction": administering(of.ends),
+            "EndTransactions": needing(of.sends_to),
             "ListTransactions": needing(of.looks_at),
             "WatchChecks": needing(of.asked),
         },

@@ -10,6 +10,7 @@ from __future__ import annotations
 from aerobee.broker.edge.own.long_frames import read_long_frame
 from aerobee.broker.groups.members import SUBSCRIPTIONS_PER_MEMBER_MAX
 from aerobee.broker.groups.ownership import QUEUES_PER_MEMBER_MAX
+from aerobee.broker.transactions.end_turns import TOGETHER_MAX
 from aerobee.cluster_view.ring_wishes import WISHES_PER_FRAME_MAX
 from aerobee.domain.tag_expression import EXPRESSION_LENGTH_MAX
 from aerobee.rpc.request_limits import Limit, RequestLimits
@@ -29,7 +30,8 @@ NAMES_PER_REQUEST_MAX = 10_000
 EPOCHS_MAX = 32_768
 FAILURES_PER_REQUEST_MAX = 1_024
 
-_NAME = Limit(length=1_024)
+_NAME_BYTES_MAX = 1_024
+_NAME = Limit(length=_NAME_BYTES_MAX)
 _HANDLE = Limit(length=HANDLE_CHARACTERS_MAX)
 _KEPT_NAME = Limit(length=255)
 # Blanks around an expression do not count towards its own limit.
@@ -46,6 +48,7 @@ _REQUEST_BYTES_MAX = {
     "DeliverScheduledNowRequest": 8 * KIB,
     "RescheduleRequest": 8 * KIB,
     "EndTransactionRequest": 64 * KIB,
+    "EndTransactionsRequest": 256 * KIB,
     "ListTransactionsRequest": 64 * KIB,
     "WatchChecksRequest": 128 * KIB,
     "PullCommand": 256 * KIB,
@@ -99,6 +102,9 @@ _FIELDS = {
     "RescheduleRequest.recall_handle": _HANDLE,
     "EndTransactionRequest.topic": _NAME,
     "EndTransactionRequest.transaction_id": Limit(length=_PROPERTY_BYTES_MAX),
+    "EndTransactionsRequest.topic": _NAME,
+    "EndTransactionsRequest.committed": Limit(count=TOGETHER_MAX, length=_NAME_BYTES_MAX),
+    "EndTransactionsRequest.rolled_back": Limit(count=TOGETHER_MAX, length=_NAME_BYTES_MAX),
     "ListTransactionsRequest.topic": _NAME,
     "WatchChecksRequest.topics": Limit(count=256, length=255),
     "ListTransactionsRequest.transaction_id": Limit(length=_PROPERTY_BYTES_MAX),

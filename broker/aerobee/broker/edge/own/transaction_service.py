@@ -9,6 +9,7 @@ import grpc
 
 from aerobee.access.running import sends_now, topics_seen
 from aerobee.broker.transactions.asked import AskedProducers
+from aerobee.broker.transactions.end_turns import TOGETHER_MAX
 from aerobee.broker.transactions.ends import Ends
 from aerobee.broker.transactions.listing import Listing, Wanted
 from aerobee.broker.transactions.pending import TransactionName
@@ -59,6 +60,22 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
         )
         return broker_pb2.EndTransactionResponse(
             outcome=_SAID.get(ended, broker_pb2.TRANSACTION_OUTCOME_UNSPECIFIED)
+        )
+
+    async def EndTransactions(
+        self, request: broker_pb2.EndTransactionsRequest, context: Context
+    ) -> broker_pb2.EndTransactionsResponse:
+        wanted = [(each, Outcome.COMMITTED) for each in request.committed]
+        wanted += [(each, Outcome.ROLLED_BACK) for each in request.rolled_back]
+        if len(wanted) > TOGETHER_MAX:
+            raise InvalidArgument(f"end at most {TOGETHER_MAX} transactions in one request")
+        ended = await self._ends.end_together(
+            [(TransactionName(request.topic, each), outcome) for each, outcome in wanted],
+            min(request.timeout_ms or END_TIMEOUT_DEFAULT_MS, END_TIMEOUT_MAX_MS),
+        )
+        unknown = broker_pb2.TRANSACTION_OUTCOME_UNSPECIFIED
+        return broker_pb2.EndTransactionsResponse(
+            outcomes=[unknown if each is None else _SAID.get(each, unknown) for each in ended]
         )
 
     async def ListTransactions(

@@ -11,7 +11,7 @@ from aerobee.broker.edge.replicas.frames import (
     read_slaves,
 )
 from aerobee.broker.replication.joining import Sender
-from aerobee.broker.replication.messages import MasterMessage, Said, SlaveMessage
+from aerobee.broker.replication.messages import Ack, MasterMessage, Said, SlaveMessage
 
 
 class FrameStream(Protocol):
@@ -26,10 +26,18 @@ class FrameStream(Protocol):
         ...
 
 
+class SlaveFrames(FrameStream, Protocol):
+    """The slave's view."""
+
+    def write_at_once(self, frame: bytes) -> bool:
+        """As `write` if that needs no waiting; otherwise False, and nothing was done."""
+        ...
+
+
 class SlaveMessages:
     """The slave's end."""
 
-    def __init__(self, frames: FrameStream) -> None:
+    def __init__(self, frames: SlaveFrames) -> None:
         self._frames = frames
         self._sender: Sender | None = None
         self._writer: FrameWriter
@@ -51,6 +59,10 @@ class SlaveMessages:
             # A master answers under the name by which it was called.
             self._parts = LogPartReader(sender)
         await self._frames.write(self._writer.slaves(message))
+
+    def acknowledge_at_once(self, ack: Ack) -> bool:
+        """Write it under the name of the last message, if that needs no waiting."""
+        return self._sender is not None and self._frames.write_at_once(self._writer.ack(*ack))
 
 
 class MasterMessages:

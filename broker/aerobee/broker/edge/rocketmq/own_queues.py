@@ -64,6 +64,11 @@ class OwnQueues:
         self._hosts: dict[str, HostAddress] = {}
         """Cached: parsing an address takes 6 us."""
 
+    @property
+    def is_gathering(self) -> bool:
+        """See the port."""
+        return bool(self._waiting)
+
     def host_of(self, peer: str) -> HostAddress:
         host = self._hosts.get(peer)
         if host is None:
