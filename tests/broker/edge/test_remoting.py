@@ -448,3 +448,16 @@ async def test_remoting_is_off_if_an_operator_says_so(start_broker: StartBroker)
     async with peer_at(broker.port) as peer:
         with pytest.raises(ConnectionError):
             await peer.ask(38, consumerGroup="g")
+
+
+async def test_operators_see_remoting_members(broker: RunningBroker) -> None:
+    async with peer_at(broker.port) as peer:
+        await peer.beat("g", "t", tags="a || b")
+        listed = await broker.groups.ListGroups(broker_pb2.ListGroupsRequest())
+        assert list(listed.groups) == ["g"]
+        request = broker_pb2.DescribeGroupRequest(group="g")
+        (member,) = (await broker.groups.DescribeGroup(request)).members
+        assert (member.client_id, member.official) == ("c1", "remoting client, PYTHON")
+        (subscription,) = member.subscriptions
+        assert (subscription.topic, subscription.filter.expression) == ("t", "a || b")
+        assert member.last_heartbeat_age_ms < 10_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from aerobee.access.running import sends_now
@@ -25,7 +25,7 @@ from aerobee.remoting_core.connection import Connection
 from aerobee.rocketmq_remoting import fields as read
 from aerobee.rocketmq_remoting import json_bodies
 from aerobee.rocketmq_remoting.codes import Ask, Code
-from aerobee.rocketmq_remoting.heartbeats import Consuming, HeartBeat, Subscribed, read_heartbeat
+from aerobee.rocketmq_remoting.heartbeats import Consuming, Subscribed, read_heartbeat
 from aerobee.rocketmq_remoting.queues import queue_object, read_queues
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
@@ -33,6 +33,7 @@ from aerobee.runtime.errors import AerobeeError
 MaySend = Callable[[str], bool]
 """Whether the user of a connection may send to a topic now."""
 _PRODUCERS_TRIED: Final = 16
+_LANGUAGE_LENGTH_MAX: Final = 20
 TOLD_AFTER_S: Final = 0.02
 """Clients that start together change a group once."""
 TOLD_PER_TURN: Final = 128
@@ -100,7 +101,11 @@ class RemotingClients:
                     has_new = True
                     continue
                 wants = before.wants
-            if await self._joins(connection, told, consuming, wants):
+            title = f"remoting client, {request.language[:_LANGUAGE_LENGTH_MAX]}"
+            member = SelfMember(
+                told.client_id, connection, consuming.is_broadcasting, wants, title=title
+            )
+            if await self._joins(connection, consuming, member):
                 changed.add(consuming.group)
         self._tell_changed(changed)
         fields = {
@@ -112,9 +117,8 @@ class RemotingClients:
     async def _joins(
         self,
         connection: Connection,
-        told: HeartBeat,
         consuming: Consuming,
-        wants: Mapping[str, Subscribed],
+        member: SelfMember[Subscribed],
     ) -> bool:
         """Whether the group's members must divide its queues again. A group that may not begin is
         passed over, as by Apache's brokers: the client would drop the whole heart-beat."""
@@ -127,7 +131,6 @@ class RemotingClients:
             await self._expressions.prepared(texts, consuming.group)
             if not connection.is_open:
                 return False
-            member = SelfMember(told.client_id, connection, consuming.is_broadcasting, wants)
             return self.members.heard(consuming.group, member, self._clock.monotonic_s())
         except AerobeeError:
             return False

@@ -99,7 +99,9 @@ class Remoting(Feature):
         config, clock, coordinator = parts.config, parts.clock, parts.coordinator
         self.members: SelfAssigned[Subscribed] = SelfAssigned()
         self._quotas = parts.access.quotas
-        coordinator.ownership.exclude_self_assigned(self.members.has, self.members.client_ids)
+        coordinator.ownership.exclude_self_assigned(
+            self.members.has, self.members.in_order, self.members.groups
+        )
         check_master = parts.guard.check_master
         self.clients = RemotingClients(
             config.broker_name,
