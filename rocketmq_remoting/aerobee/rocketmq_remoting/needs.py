@@ -97,6 +97,15 @@ class RemotingNeeds:
     def seen(self, request: Command, _: str) -> Iterable[Need]:
         return (self._topic(request, SEEING),)
 
+    def group_seen(self, request: Command, _: str) -> Iterable[Need]:
+        return (self._of.group(read.text(request.fields, "consumerGroup"), SEEING),)
+
+    def cluster(self, request: Command, _: str) -> Iterable[Need]:
+        return (self._of.cluster(Action.GET),)
+
+    def all_topics(self, request: Command, _: str) -> Iterable[Need]:
+        return (self._of.all_topics(Action.LIST),)
+
     def seen_later(self, request: Command, _: str) -> Iterable[Need]:
         """As in `ended`."""
         return ()
@@ -130,4 +139,10 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
         Ask.END_TRANSACTION: needing(of.ended),
         Ask.VIEW_MESSAGE_BY_ID: needing(of.seen_later),
         Ask.QUERY_MESSAGE: needing(of.seen),
+        Ask.GET_BROKER_CLUSTER_INFO: needing(of.cluster),
+        Ask.GET_BROKER_RUNTIME_INFO: needing(of.cluster),
+        Ask.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: needing(of.all_topics),
+        Ask.GET_TOPIC_STATS_INFO: needing(of.seen),
+        Ask.GET_TOPIC_CONFIG: needing(of.seen),
+        Ask.GET_CONSUME_STATS: needing(of.group_seen),
     }

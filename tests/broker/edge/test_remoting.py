@@ -461,3 +461,35 @@ async def test_operators_see_remoting_members(broker: RunningBroker) -> None:
         (subscription,) = member.subscriptions
         assert (subscription.topic, subscription.filter.expression) == ("t", "a || b")
         assert member.last_heartbeat_age_ms < 10_000
+
+
+# ------------------------------------------------------------------------------------ tools
+
+
+async def test_tools_learn_how_far_a_topic_and_a_group_have_come(
+    broker: RunningBroker, peer: Peer
+) -> None:
+    for body in (b"1", b"2"):
+        await peer.send("t", body, 1)
+    await peer.beat("g", "t")
+    assert (await peer.commit("g", "t", 1, 1)).code == 0
+    of_topic = (await peer.done(202, topic="t")).body.decode()
+    name = broker.config.broker_name
+    assert f'{{"brokerName":"{name}","queueId":1,"topic":"t"}}:{{"lastUpdate' in of_topic
+    assert '"maxOffset":2,"minOffset":0' in of_topic
+    assert of_topic.count('"queueId"') == 2
+    of_group = (await peer.done(208, consumerGroup="g", topic="t")).body.decode()
+    assert '"brokerOffset":2,"consumerOffset":1' in of_group
+    assert '"offsetTable":{}' in (await peer.done(208, consumerGroup="other")).body.decode()
+    config = object_of(await peer.done(351, topic="t"))
+    assert (config["topicName"], config["perm"], config["readQueueNums"]) == ("t", 6, 2)
+    status = object_of(await peer.done(28))["table"]
+    assert status["brokerVersionDesc"].startswith("aerobee ")
+    for code in (202, 351):
+        assert (await peer.ask(code, topic="absent")).code == Code.TOPIC_NOT_EXIST
+
+
+async def test_what_tools_cannot_do_here_says_what_can(peer: Peer) -> None:
+    answer = await peer.ask(17, topic="new")
+    assert answer.code == Code.REQUEST_CODE_NOT_SUPPORTED
+    assert "aerobee topic create" in answer.remark

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from aerobee.access.needs import Resources
 from aerobee.access.node import NodeAccess
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.feature import Delays
 from aerobee.broker.edge.remoting.clients import RemotingClients
@@ -19,6 +20,7 @@ from aerobee.broker.edge.remoting.progress import Progress
 from aerobee.broker.edge.remoting.pulls import Pulls
 from aerobee.broker.edge.remoting.send_backs import RemotingSendBacks
 from aerobee.broker.edge.remoting.sending import Sends
+from aerobee.broker.edge.remoting.tools import RemotingTools
 from aerobee.broker.edge.remoting.transactions import RemotingTransactions
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
 from aerobee.broker.features import Edge, Feature, Task
@@ -72,6 +74,7 @@ class Parts(Protocol):
     writes: OwnWrites
     egress: Egress
     queues: QueueReader
+    reads: ReadPool
     lookup: MessageLookup
     traffic: Traffic
     expressions: CompiledExpressions
@@ -140,6 +143,9 @@ class Remoting(Feature):
             Resources(config.cluster),
         )
         self.lookups = RemotingLookups(parts.lookup, Resources(config.cluster))
+        self.tools = RemotingTools(
+            parts.guard, parts.store, parts.queues, parts.offsets, parts.reads.loop_turns
+        )
         parts.transactions.ask_also(self.transactions)
         parts.on_offset_set(self._offset_set)
         self.edges: tuple[Edge, ...] = ()
@@ -172,6 +178,10 @@ class Remoting(Feature):
             Ask.END_TRANSACTION: self.transactions.end,
             Ask.VIEW_MESSAGE_BY_ID: self.lookups.by_offset,
             Ask.QUERY_MESSAGE: self.lookups.by_key,
+            Ask.GET_TOPIC_STATS_INFO: self.tools.topic_stats,
+            Ask.GET_CONSUME_STATS: self.tools.group_stats,
+            Ask.GET_TOPIC_CONFIG: self.tools.topic_config,
+            Ask.GET_BROKER_RUNTIME_INFO: self.tools.broker_status,
         }
 
     def _disconnected(self, connection: Any) -> None:
