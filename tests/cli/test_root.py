@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
+from typing import Any
 
 import click
 import pytest
@@ -26,6 +28,36 @@ def root_with(error: BaseException) -> click.Command:
         raise error
 
     return root
+
+
+class TakesParts(io.RawIOBase):
+    """As a pipe may, even one that blocks."""
+
+    def __init__(self) -> None:
+        self.taken = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        part = bytes(data)[:1_000]
+        self.taken += part
+        return len(part)
+
+
+def test_unbuffered_output_is_whole_when_the_system_takes_only_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipe = TakesParts()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe, "utf-8", write_through=True))  # type: ignore[type-var]
+    root, lines = RootGroup("root"), "".join(f"line {number}\n" for number in range(10_000))
+
+    @root.command("tell")
+    def tell() -> None:
+        click.echo(lines, nl=False)
+
+    root.main(["tell"], standalone_mode=False)
+    assert pipe.taken.decode() == lines
 
 
 def test_help_lists_every_command_and_loads_none_of_them() -> None:

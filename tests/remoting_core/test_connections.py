@@ -17,6 +17,7 @@ from aerobee.remoting_core.connection import Connection, ConnectionEnded
 from aerobee.remoting_core.frames import FrameLimits, FrameParser, encode_frame
 from aerobee.remoting_core.limits import Limit, RemotingLimits
 from aerobee.remoting_core.server import RemotingServer
+from tests.support.waiting import until
 
 ECHO, LATER, FAIL, NEVER, LARGE, ASK_BACK = 1, 2, 3, 4, 5, 6
 LARGE_BYTES = 1 << 20
@@ -99,12 +100,6 @@ async def connected(
     port: int, serve: Callable[[Command], Command | None] | None = None
 ) -> RemotingClient:
     return await RemotingClient.connect("127.0.0.1", port, now=now, serve=serve)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("encoding", Encoding)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -151,6 +152,7 @@ class RootGroup(LazyGroup):
         **extra: Any,
     ) -> click.Context:
         _open_what_is_closed()
+        _buffer_output()
         words = tuple(args)  # Parsing takes them out of the list.
         try:
             context = super().make_context(info_name, args, parent, **extra)
@@ -212,6 +214,16 @@ def _open_what_is_closed() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
+
+
+def _buffer_output() -> None:
+    """With PYTHONUNBUFFERED, which images of containers like to set, Python loses the rest of an
+    output that the system takes only a part of: a pipe may, just after an event loop was closed."""
+    output = sys.stdout
+    if isinstance(output, io.TextIOWrapper) and isinstance(output.buffer, io.RawIOBase):
+        encoding, errors = output.encoding, output.errors
+        whole = io.BufferedWriter(output.detach())
+        sys.stdout = io.TextIOWrapper(whole, encoding, errors, line_buffering=True)
 
 
 def _context_of(root: click.Context) -> click.Context:

@@ -43,6 +43,7 @@ TRACES: dict[str, tuple[list[str], set[tuple[str, int]], bool]] = {
     "skipped-commits": NOTHING,
     "offset-beyond-end": NOTHING,
     "torn-config": (["BAD_CONFIG"], set(), False),
+    "topic-with-fewer-queues": NOTHING,
     "half-never-resolved": NOTHING,
     "transaction-set-aside": NOTHING,
     "delay-overdue": NOTHING,
