@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-thorough test-failed-alone test-fast check docs vulnerabilities fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz fuzz-ports filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures upgrade-test pythons compiled pure compiled-test clean
+.PHONY: setup up demo audit audit-proof audit-damages test test-thorough test-failed-alone test-fast check docs vulnerabilities fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz fuzz-ports filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures upgrade-test pythons compiled pure compiled-test clean
 
 setup: .venv/.ready
 
@@ -61,17 +61,21 @@ test-thorough: setup .venv/.java
 test-failed-alone: setup
 	$(RUN) pytest --last-failed --last-failed-no-failures none
 
-# Tests marked `long`, except the audit's.
-long: setup
-	$(RUN) pytest -m "long and not kubernetes" --ignore tests/offset_audit --timeout 0
+# Tests marked `long`, except whole audits.
+long: setup .venv/.java
+	$(RUN) pytest -m "long and not kubernetes" --ignore tests/offset_audit/damages --timeout 0
 
 # Audits the cluster that `make up` runs, on Spark: offsets, stores and replicas.
 audit: setup .venv/.java
 	$(RUN) aerobee audit
 
-# Only whole audits: damaged stores and clusters, a busy healthy one, killed jobs.
+# Only whole audits: damaged stores and clusters, a busy healthy one; once on both engines.
 audit-proof: setup .venv/.java
-	$(RUN) pytest tests/offset_audit
+	$(RUN) pytest tests/offset_audit/damages --forks 2
+
+# 1,000 random damages of stores: each found by the audit, or harmless to what a broker serves.
+audit-damages: setup
+	$(RUN) python -m tests.offset_audit.damages.campaign --damages 1000
 
 # For every edit: tests without real processes.
 test-fast: setup

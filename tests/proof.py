@@ -44,8 +44,11 @@ CAMPAIGNS = (
     Campaign(
         "apache-test", 25, "a folder goes from Apache's broker to ours and back, with kill -9"
     ),
-    Campaign("long", 10, "tests of minutes, of which the suite has a shorter form"),
-    Campaign("audit-proof", 15, "audits of damaged stores and of a busy cluster, on Spark"),
+    Campaign("long", 15, "tests of minutes, of which the suite has a shorter form"),
+    Campaign(
+        "audit-proof", 6, "audits of damaged stores and of a busy cluster, once on Spark, too"
+    ),
+    Campaign("audit-damages", 12, "1,000 random damages of stores, each found or harmless"),
     Campaign("k8s-test", 25, "the manifests on a real API server, the pods in containers"),
     Campaign("procedures", 20, "every page of docs/operations, carried out"),
 )

@@ -131,6 +131,8 @@ def test_damage_is_told_by_file_and_kind_with_what_it_costs(engine: Engine) -> N
     fault("time-a-little", "BAD_TIME", store_ms=5, back_ms=4_000)
     fault("index", "INDEX_SLOT")
     fault("table", "BAD_CONFIG", None, file="config/topics.json", detail="no JSON")
+    fault("table-changed", "CHANGED_TABLE", None, file="config/consumerOffset.json", detail="so")
+    fault("table-rows", "LOST_ROW", None, file="config/topics.json", detail="topic t has queues")
     fault("queue-file", "MISSING_FILE", None, topic="t", queue_id=0)
     rows.add("brokers", broker_name="body", role="STORE", broker_id=0)
     rows.add("registry_groups", broker_name="body", master_id=1)
@@ -164,7 +166,13 @@ def test_damage_is_told_by_file_and_kind_with_what_it_costs(engine: Engine) -> N
         "2 times in commitlog/0, first at byte 700, t/0 queue offset 7" in (findings[0]["evidence"])
     )
     assert "7 messages lost in it" in findings[6]["evidence"]
-    assert told(found("BAD_CONFIG", tables), "broker_name", "severity") == [("table", "ERROR")]
+    of_tables = found("BAD_CONFIG", tables)
+    assert told(of_tables, "broker_name", "severity") == [
+        ("table", "ERROR"),
+        ("table-changed", "WARNING"),
+        ("table-rows", "WARNING"),
+    ]
+    assert "lacks what it must have: topic t has queues." in of_tables[2]["evidence"]
 
 
 def test_the_index_is_missed_key_by_key(engine: Engine) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.offset_audit.sources.store import faults_files
+from aerobee.offset_audit.sources.store import faults_tables
 from aerobee.offset_audit.sources.store.faults_log import stored_before
 from aerobee.offset_audit.sources.store.files import StoreFile
 from aerobee.offset_audit.sources.store.folders import find_stores
@@ -479,6 +479,17 @@ def test_a_header_that_counts_wrongly_is_one_fault(store: Path) -> None:
     the_one(faults(store), "INDEX_HEADER")
 
 
+@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("number", [0, -1])
+def test_an_index_file_that_counts_no_entry_is_told_of_and_ends_no_reading(
+    store: Path, number: int, count: int
+) -> None:
+    overwrite(index_file(store, number), 36, count.to_bytes(4, "big"))
+    found = faults(store)
+    assert found
+    assert all(row["kind"].startswith("INDEX_") for row in found)
+
+
 def test_an_index_file_that_vanished_loses_its_keys(store: Path) -> None:
     files = sorted(Path(store, "index").iterdir())
     assert len(files) > 2
@@ -501,5 +512,5 @@ def test_a_table_that_is_being_written_is_looked_at_again(
         def wait(self, _timeout_s: float) -> None:
             path.write_bytes(whole)
 
-    monkeypatch.setattr(faults_files, "Event", Written)
+    monkeypatch.setattr(faults_tables, "Event", Written)
     assert faults(store) == []

@@ -218,9 +218,10 @@ def _open_what_is_closed() -> None:
 
 def _buffer_output() -> None:
     """With PYTHONUNBUFFERED, which images of containers like to set, Python loses the rest of an
-    output that the system takes only a part of: a pipe may, just after an event loop was closed."""
+    output that the system takes only a part of: a pipe may, just after an event loop was closed.
+    Python's own class alone: one derived from it is another's, who still needs it whole."""
     output = sys.stdout
-    if isinstance(output, io.TextIOWrapper) and isinstance(output.buffer, io.RawIOBase):
+    if type(output) is io.TextIOWrapper and isinstance(output.buffer, io.RawIOBase):
         encoding, errors = output.encoding, output.errors
         whole = io.BufferedWriter(output.detach())
         sys.stdout = io.TextIOWrapper(whole, encoding, errors, line_buffering=True)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from isal.isal_zlib import crc32
 
+from aerobee.broker.offsets.entries import JOURNAL_TOPIC
+from aerobee.store.format.content_check import with_check
 from aerobee.store.format.record_layout import (
     BODY_AT,
     BODY_CRC_AT,
@@ -138,6 +140,10 @@ def lose_segment(root: Path) -> None:
     (root / "commitlog" / f"{2 * SEGMENT_BYTES:020d}").unlink()
 
 
+def lose_first_segment(root: Path) -> None:
+    (root / "commitlog" / f"{0:020d}").unlink()
+
+
 HEADER_FLIPS: dict[tuple[str, int, int], tuple[int, int]] = {
     # (topic, queue, queue offset): (byte of the header, bit of that byte)
     ("orders", 0, 20): (SIZE_AT, 6),
@@ -257,16 +263,47 @@ def keys_of_first_slot(root: Path) -> int:
 # ---------------------------------------------------------------------------------- small files
 
 
-def change_offsets(change: Callable[[dict[str, dict[str, int]]], None]) -> Callable[[Path], None]:
-    """By hand, in the table of committed offsets; the journal in the log says something else."""
+def change_offsets(change: Callable[[dict[str, dict[str, int]]], object]) -> Callable[[Path], None]:
+    """In the table of committed offsets, as if a broker had written it; the journal in the log says
+    something else."""
 
     def do(root: Path) -> None:
         path = root / "config" / "consumerOffset.json"
         document = json.loads(path.read_bytes())
         change(document["offsetTable"])
-        path.write_text(json.dumps(document))
+        document["aerobeeJournal"]["contentCheck"] = "00000000"
+        path.write_bytes(with_check(json.dumps(document, separators=(",", ":")).encode()))
 
     return do
+
+
+def forget_offsets(root: Path) -> None:
+    """By hand, so that the table's checksum is wrong."""
+    path = root / "config" / "consumerOffset.json"
+    document = json.loads(path.read_bytes())
+    del document["offsetTable"]["orders@billing"]
+    path.write_text(json.dumps(document, separators=(",", ":")))
+
+
+def lose_groups(root: Path) -> None:
+    (root / "config" / "subscriptionGroup.json").unlink()
+
+
+def forget_topic(root: Path) -> None:
+    """One that has messages and that no group reads any more."""
+    path = root / "config" / "topics.json"
+    document = json.loads(path.read_bytes())
+    del document["topicConfigTable"]["payments"]
+    path.write_text(json.dumps(document))
+    change_offsets(lambda table: table.pop("payments@billing"))(root)
+
+
+def empty_journal_record(root: Path) -> None:
+    """A body of zeros, with the checksum of zeros."""
+    one = place(root, JOURNAL_TOPIC, 0, 1)
+    length = one.number(BODY_LENGTH_AT, ">i")
+    one.write(BODY_AT, bytes(length))
+    one.write(BODY_CRC_AT, struct.pack(">I", crc32(bytes(length)) & 0x7FFF_FFFF))
 
 
 def take_a_queue(root: Path) -> None:
@@ -309,6 +346,11 @@ SINGLE_STORE: tuple[StoreDamage, ...] = (
         "missing-segment",
         lose_segment,
         Expected("CORRUPT", "CRITICAL", None, None, None, None, "MISSING_SEGMENT"),
+    ),
+    StoreDamage(
+        "first-segment-missing",
+        lose_first_segment,
+        Expected("CORRUPT", "WARNING", None, None, None, None, "LOST_BEGIN"),
     ),
     StoreDamage(
         "duplicate-offset",
@@ -362,6 +404,26 @@ SINGLE_STORE: tuple[StoreDamage, ...] = (
         "torn-config",
         tear_topics,
         Expected("BAD_CONFIG", "ERROR", None, None, None, None, "topics"),
+    ),
+    StoreDamage(
+        "offsets-forgotten",
+        forget_offsets,
+        Expected("BAD_CONFIG", "WARNING", None, None, None, None, "is not what a broker wrote"),
+    ),
+    StoreDamage(
+        "groups-lost",
+        lose_groups,
+        Expected("BAD_CONFIG", "WARNING", None, None, None, None, "group billing and 1 more have"),
+    ),
+    StoreDamage(
+        "topic-forgotten",
+        forget_topic,
+        Expected("BAD_CONFIG", "WARNING", None, None, None, None, "topic payments has queues"),
+    ),
+    StoreDamage(
+        "journal-record-emptied",
+        empty_journal_record,
+        Expected("CORRUPT", "ERROR", "AEROBEE_OFFSET_JOURNAL", 0, None, None, "BAD_JOURNAL"),
     ),
     StoreDamage(
         "topic-with-fewer-queues",

@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from aerobee.offset_audit.outputs.summary import Summary
 from aerobee.offset_audit.run.engine import RunEngine
 from aerobee.offset_audit.run.local_run import LocalRun
-from aerobee.offset_audit.run.spark_run import SparkRun
 from tests.offset_audit.damages.auditing import audit
 from tests.offset_audit.damages.busy_cluster import (
     GROUPS,
@@ -177,14 +175,12 @@ def test_audits_of_a_busy_cluster_find_nothing_above_info(audits: Audits) -> Non
 
 
 @pytest.mark.long
-def test_ten_audits_of_a_busy_cluster_find_nothing_above_info(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_ten_audits_of_a_busy_cluster_find_nothing_above_info(tmp_path: Path) -> None:
     hand_overs = {3: STAGES[0], 6: STAGES[1]}
 
     async def ten() -> list[Summary]:
         async with busy_cluster(tmp_path) as busy:
-            return await audits_under_load(SparkRun(spark), busy, 10, hand_overs)
+            return await audits_under_load(LocalRun(), busy, 10, hand_overs)
 
     assert_nothing_found(asyncio.run(ten()))
 

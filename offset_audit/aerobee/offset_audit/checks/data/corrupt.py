@@ -29,16 +29,24 @@ MEANINGS = {
     "BAD_MAGIC": "no record begins where one must begin",
     "BAD_LENGTHS": "the lengths in a record contradict each other",
     "BAD_CRC": "a body is not the one that was written",
+    "BAD_JOURNAL": "a record of a journal has a body that no broker writes",
     "BAD_TOPIC": "a record's topic is not a valid topic name",
     "MISPLACED": "a record names another place in the log than its own",
     "BAD_TIME": "the store time of a record is not between those of its neighbours",
     "HOLE": "zeros where records must be",
     "TORN": "bytes that are not a record follow the end of the log",
     "MISSING_SEGMENT": "a segment of the log is missing",
+    "LOST_BEGIN": "the log begins after its queues",
     "CUT_SEGMENT": "a segment's file was cut",
     "BAD_FILE_SIZE": "a file does not have the size that it must have",
     "STRAY_FILE": "a file does not belong to the store",
     "BAD_CHECKPOINT": "the checkpoint cannot be read",
+}
+
+TABLE_MEANINGS = {
+    "BAD_CONFIG": "cannot be read",
+    "CHANGED_TABLE": "is not what a broker wrote",
+    "LOST_ROW": "lacks what it must have",
 }
 
 
@@ -61,7 +69,7 @@ def _of_files(tables: Tables, limits: Limits) -> Frame:
     told = ~(
         is_small_fall
         | kind.startswith(fault_kinds.INDEX_PREFIX)
-        | kind.isin(fault_kinds.TIME_BACKWARD, fault_kinds.BAD_CONFIG, *fault_kinds.OF_QUEUES)
+        | kind.isin(fault_kinds.TIME_BACKWARD, *fault_kinds.OF_TABLES, *fault_kinds.OF_QUEUES)
     )
     of_log = kind.isin(*fault_kinds.OF_LOG)
     found = (
@@ -95,7 +103,7 @@ def _of_files(tables: Tables, limits: Limits) -> Frame:
         "CORRUPT",
         severity=F.when(harmless, Severity.INFO.value)
         .when(of_log, loss_severity())
-        .when(kind.isin(*fault_kinds.DERIVED), Severity.WARNING.value)
+        .when(kind.isin(*fault_kinds.WARNINGS), Severity.WARNING.value)
         .otherwise(Severity.ERROR.value),
         evidence=_file_evidence(),
         affected=F.col("messages"),
@@ -162,25 +170,29 @@ CORRUPT = Check(
 
 
 def _bad_config(tables: Tables, _limits: Limits) -> Frame:
-    """One finding for each file."""
+    """One finding for each file and kind of damage."""
     found = (
-        tables.faults.where(F.col("kind") == fault_kinds.BAD_CONFIG)
-        .groupBy(*STORE, "file")
+        tables.faults.where(F.col("kind").isin(*fault_kinds.OF_TABLES))
+        .groupBy(*STORE, "file", "kind")
         .agg(F.first("detail", ignorenulls=True).alias("detail"))
     )
+    is_unreadable = F.col("kind") == fault_kinds.BAD_CONFIG
     return finding_rows(
         with_roles(found, tables),
         "BAD_CONFIG",
-        severity=Severity.ERROR,
-        evidence=sentence("{file} of {store} cannot be read: {detail}."),
-        command=repair_command(),
+        severity=F.when(is_unreadable, Severity.ERROR.value).otherwise(Severity.WARNING.value),
+        evidence=sentence(
+            "{file} of {store} {is_so}: {detail}.",
+            is_so=F.chosen(F.col("kind"), TABLE_MEANINGS),
+        ),
+        command=F.when(is_unreadable, repair_command()).otherwise(verify_command()),
     )
 
 
 BAD_CONFIG = Check(
     "BAD_CONFIG",
-    "A table of a store cannot be read.",
+    "A table of a store cannot be read, was changed, or lacks rows.",
     _bad_config,
     is_deep=True,
-    needs={"faults": f"bool_or(kind = '{fault_kinds.BAD_CONFIG}')"},
+    needs={"faults": f"bool_or(kind in {fault_kinds.OF_TABLES})"},
 )

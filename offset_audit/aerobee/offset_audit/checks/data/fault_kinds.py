@@ -30,8 +30,11 @@ TIME_BACKWARD: Final = "TIME_BACKWARD"
 
 BAD_CONFIG: Final = "BAD_CONFIG"
 
+OF_TABLES: Final = (BAD_CONFIG, "CHANGED_TABLE", "LOST_ROW")
+"""Damage of tables; those that can be read are still used by a broker."""
+
 OF_QUEUES: Final = ("MISSING_FILE", "QUEUE_FILE_SIZE", "BAD_ENTRY")
 """Damage of queue files: its cost is counted by MISSING_ENTRY."""
 
-DERIVED: Final = ("BAD_CHECKPOINT",)
-"""Files that a broker rebuilds by itself."""
+WARNINGS: Final = ("BAD_CHECKPOINT", "LOST_BEGIN")
+"""A file that a broker rebuilds by itself; and what may be retention that was interrupted."""

@@ -17,7 +17,7 @@ from aerobee.store.format.json_config import JsonObject, JsonValue, parse_object
 
 _Value = TypeVar("_Value")
 
-_JOURNAL_MEMBER: Final = "aerobeeJournal"
+JOURNAL_MEMBER: Final = "aerobeeJournal"
 _QUEUE_IDS_END: Final = 1 << 31
 QUEUES_MAX: Final = 65_536
 """For a topic on one broker; a number above this is damage, and would create a row for each queue.
@@ -88,7 +88,7 @@ def read_topics(store: StoreFolder) -> tuple[list[Topic], int | None]:
 def read_commits(store: StoreFolder) -> list[Commit]:
     """The committed offsets, by topic and group, with our journal's information if there is any."""
     document = _document(store, "consumerOffset.json")
-    journal = _member(document, _JOURNAL_MEMBER)
+    journal = _member(document, JOURNAL_MEMBER)
     clients = journal.get("clients")
     said = _Said(
         _member(journal, "epochs"),

@@ -33,6 +33,8 @@ class FaultKind:
     TIME_BACKWARD: Final = "TIME_BACKWARD"
     """From here on everything was stored earlier than the record before: the clock was set back."""
     MISSING_SEGMENT: Final = "MISSING_SEGMENT"
+    LOST_BEGIN: Final = "LOST_BEGIN"
+    """Queues begin below the log's first segment, though the store was stopped cleanly."""
     CUT_SEGMENT: Final = "CUT_SEGMENT"
     """A segment's file is too short; everything after its end is missing."""
     MISSING_FILE: Final = "MISSING_FILE"
@@ -46,7 +48,13 @@ class FaultKind:
     INDEX_FILE_SIZE: Final = "INDEX_FILE_SIZE"
     INDEX_SIZES: Final = "INDEX_SIZES"
     """The index cannot be read: the number of slots in its files is unknown."""
+    BAD_JOURNAL: Final = "BAD_JOURNAL"
+    """A record of one of the broker's own journals whose body no broker writes."""
     BAD_CONFIG: Final = "BAD_CONFIG"
+    CHANGED_TABLE: Final = "CHANGED_TABLE"
+    """Something else than a broker has changed a table since one wrote it."""
+    LOST_ROW: Final = "LOST_ROW"
+    """A table lacks what other files of a store that was stopped cleanly have."""
     BAD_CHECKPOINT: Final = "BAD_CHECKPOINT"
 
 

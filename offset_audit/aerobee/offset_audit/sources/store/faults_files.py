@@ -1,18 +1,17 @@
-"""Faults visible from names, lengths and small files: gaps between files, tables that do not
-parse."""
+"""Faults visible from names, lengths and small files: gaps between files, a checkpoint that cannot
+be."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from threading import Event
 from typing import Final
 
-from aerobee.offset_audit.sources.store.config_files import parse_offsets, parse_topics
 from aerobee.offset_audit.sources.store.faults import Fault, FaultKind, name_in
 from aerobee.offset_audit.sources.store.faults_index import of_index_size, of_missing_sizes
+from aerobee.offset_audit.sources.store.faults_tables import table_faults
 from aerobee.offset_audit.sources.store.files import (
     QueueFiles,
     StoreFile,
@@ -20,27 +19,13 @@ from aerobee.offset_audit.sources.store.files import (
     log_segments,
     queue_files,
 )
-from aerobee.offset_audit.sources.store.folders import COMMIT_LOG, CONFIG, StoreFolder
+from aerobee.offset_audit.sources.store.folders import COMMIT_LOG
+from aerobee.offset_audit.sources.store.known_ends import read_known_ends
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
 from aerobee.store.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, CheckpointIllegal
 from aerobee.store.format.consume_queue_entry import ENTRY_SIZE
-from aerobee.store.format.epoch_file import EPOCH_FILE, decode_epochs
-from aerobee.store.format.json_config import parse_object
 from aerobee.store.format.names import file_name
-from aerobee.store.format.progress_file import CHECKS
-from aerobee.store.format.timer_checkpoint import TimerCheckpoint
-from aerobee.store.format.timer_wheel import WHEEL_SIZE
 
-LOOK_AGAIN_S: Final = 0.2
-
-_BACKUP: Final = ".bak"
-_NO_TABLES: Final = (_BACKUP, ".tmp", "-temp")
-_DECODERS: Final[Mapping[str, Callable[[bytes], object]]] = {
-    "timercheck": TimerCheckpoint.decode,
-    "consumerOffset.json": parse_offsets,
-    "topics.json": parse_topics,
-    **CHECKS,
-}
 _CHECKPOINT_FILE: Final = "checkpoint"
 # The year 2200: no store time of a record is later.
 _TIME_END_MS: Final = 7_258_118_400_000
@@ -61,7 +46,7 @@ def folder_faults(facts: StoreFacts) -> list[Fault]:
     faults += of_missing_sizes(facts, files)
     for file in files:
         faults += of_index_size(facts, file)
-    faults += _table_faults(store)
+    faults += table_faults(store, is_clean=facts.is_clean)
     faults += _checkpoint_faults(facts)
     return faults
 
@@ -80,6 +65,7 @@ def _log_faults(facts: StoreFacts, segments: Sequence[StoreFile]) -> Iterator[Fa
             # One that is too short shows up where the log's reader finds its end.
             text = f"the file has {segment.size} bytes, segments have {size}"
             yield Fault(FaultKind.BAD_FILE_SIZE, name, segment.base + size, text)
+    yield from _lost_begin(facts, segments)
     for before, after in pairwise(segments):
         missing = range(before.base + size, after.base, size)
         for base in missing[:_MISSING_MAX]:
@@ -90,6 +76,27 @@ def _log_faults(facts: StoreFacts, segments: Sequence[StoreFile]) -> Iterator[Fa
                 f"the file is missing; {os.path.basename(after.path)} follows",
                 size=min(size, after.base - base),
             )
+
+
+def _lost_begin(facts: StoreFacts, segments: Sequence[StoreFile]) -> Iterator[Fault]:
+    """Retention removes segments, and then what queues have of them: a broker that stopped cleanly
+    leaves both as they are, unless it was between the two."""
+    if not facts.is_clean or not segments:
+        return
+    begin = segments[0].base
+    lost = [
+        known.min_position
+        for known in read_known_ends(facts.store).values()
+        if 0 <= known.min_position < begin and known.min_offset < known.end
+    ]
+    if lost:
+        first = min(lost)
+        base = first - first % facts.segment_bytes
+        text = (
+            f"the log begins at byte {begin}, but {len(lost)} of its queues at earlier ones: "
+            "segments are lost, unless retention was at work when the broker stopped"
+        )
+        yield Fault(FaultKind.LOST_BEGIN, f"{COMMIT_LOG}/{file_name(base)}", first, text)
 
 
 def _queue_faults(facts: StoreFacts, queues: Sequence[QueueFiles]) -> Iterator[Fault]:
@@ -129,73 +136,7 @@ def _queue_faults(facts: StoreFacts, queues: Sequence[QueueFiles]) -> Iterator[F
                 )
 
 
-# ----------------------------------------------------------------------------------- small files
-
-
-def _table_faults(store: StoreFolder) -> Iterator[Fault]:
-    """Tables that cannot be read, whether or not their backup can."""
-    for name in _table_names(store):
-        problem = _problem(store, f"{CONFIG}/{name}", _DECODERS.get(name, parse_object))
-        if problem is not None:
-            yield _bad_table(store, f"{CONFIG}/{name}", problem, _DECODERS.get(name, parse_object))
-    if store.path(EPOCH_FILE).exists():
-        problem = _problem(store, EPOCH_FILE, decode_epochs)
-        if problem is not None:
-            yield _bad_table(store, EPOCH_FILE, problem, decode_epochs)
-    wheel = store.path("timerwheel")
-    if wheel.exists() and wheel.stat().st_size != WHEEL_SIZE:
-        text = f"a timer wheel has {WHEEL_SIZE} bytes, not {wheel.stat().st_size}"
-        yield Fault(FaultKind.BAD_CONFIG, "timerwheel", 0, text)
-
-
-def _table_names(store: StoreFolder) -> list[str]:
-    """Tables that exist, or of which only a backup exists."""
-    try:
-        with os.scandir(store.path(CONFIG)) as entries:
-            names = {entry.name for entry in entries if entry.is_file()}
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    tables = {name for name in names if not name.endswith(_NO_TABLES)}
-    backups = {name.removesuffix(_BACKUP) for name in names if name.endswith(_BACKUP)}
-    return sorted(tables | backups)
-
-
-def _bad_table(
-    store: StoreFolder, path: str, problem: str, decode: Callable[[bytes], object]
-) -> Fault:
-    backup = _problem(store, path + _BACKUP, decode)
-    text = (
-        "its backup can be read"
-        if backup is None
-        else f"its backup cannot be read either: {backup}"
-    )
-    return Fault(FaultKind.BAD_CONFIG, path, None, f"{problem}; {text}")
-
-
-def _problem(store: StoreFolder, path: str, decode: Callable[[bytes], object]) -> str | None:
-    """Why a table cannot be read, now and a moment later; None if it can. Apache's broker
-    overwrites its tables in place, so a single read may see half of one."""
-    problem = _problem_now(store, path, decode)
-    if problem is not None:
-        Event().wait(LOOK_AGAIN_S)
-        problem = _problem_now(store, path, decode)
-    return problem
-
-
-def _problem_now(store: StoreFolder, path: str, decode: Callable[[bytes], object]) -> str | None:
-    try:
-        data = store.path(path).read_bytes()
-    except FileNotFoundError:
-        return "the file is missing"
-    except OSError as error:
-        return f"the file cannot be read: {error.strerror}"
-    if not data.strip(b" \t\r\n\0"):
-        return "the file is empty"
-    try:
-        decode(data)
-    except ValueError as error:
-        return str(error)
-    return None
+# ------------------------------------------------------------------------------- the checkpoint
 
 
 def _checkpoint_faults(facts: StoreFacts) -> Iterator[Fault]:

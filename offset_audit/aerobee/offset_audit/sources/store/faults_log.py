@@ -7,12 +7,14 @@ next one does; its header, if readable, names the message.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aerobee.offset_audit.sources.store.faults import Fault, FaultKind, name_in
 from aerobee.offset_audit.sources.store.files import StoreFile
@@ -56,6 +58,10 @@ _KINDS: Final = {
     ScanEnd.BUFFER_END: FaultKind.HOLE,
 }
 _QUIET_ENDS: Final = (ScanEnd.ZERO, ScanEnd.BLANK, ScanEnd.BUFFER_END)
+_JOURNALS: Final = frozenset(
+    f"AEROBEE_{name}_JOURNAL" for name in ("OFFSET", "POP", "TIMER", "TRANSACTION")
+)
+"""Topics whose records have a body of JSON."""
 _LOOK_BACK_BYTES: Final = 64 * 1024
 _TIME_MS_MAX: Final = 253_402_300_799_999
 """The end of the year 9999."""
@@ -250,6 +256,7 @@ class LogFaults:
             )
         if not len(starts):
             return
+        yield from self._journals(chunk, unsound)
         named = read_field(byte_field(buffer, ">i8"), ends - PROPERTY_CRC_SIZE) == PROPERTY_CRC_NAME
         for row in np.flatnonzero(named & ~unsound).tolist():
             start, end = int(starts[row]), int(ends[row])
@@ -258,6 +265,23 @@ class LogFaults:
                 yield self._of_record(
                     chunk, row, FaultKind.BAD_CRC, "the checksum of the record does not match"
                 )
+
+    def _journals(self, chunk: LogChunk, unsound: NDArray[np.bool_]) -> Iterator[Fault]:
+        """Records of the broker's own journals that its start could not use. A body that fails its
+        checksum is another fault."""
+        records = chunk.records
+        topics = records.topic_table
+        codes = [code for code, topic in enumerate(topics) if topic in _JOURNALS]
+        for row in np.flatnonzero(np.isin(records.topic_codes, codes) & ~unsound).tolist():
+            start = int(records.positions[row])
+            record = Record(chunk.buffer, start, start + int(records.sizes[row]))
+            try:
+                whole = isinstance(json.loads(record.body), list | dict)
+            except ValueError:
+                whole = False
+            if not whole:
+                text = "a start of the broker cannot use it"
+                yield self._of_record(chunk, row, FaultKind.BAD_JOURNAL, text)
 
     def _of_record(self, chunk: LogChunk, row: int, kind: str, detail: str) -> Fault:
         record = self._stored(chunk, row)

@@ -174,9 +174,10 @@ class ChainWalk:
 
     def _walk(self, found: Reach, heads: npt.NDArray[np.int32], wanted: Int64Array) -> None:
         """Find out what the searches of these slots miss."""
-        members: list[Int64Array] = []
-        slots: list[Int64Array] = []
-        previous: list[Int64Array] = []
+        none = np.zeros(
+            0, np.int64
+        )  # A header may say that no entry counts, where slots have some.
+        members, slots, previous = [none], [none], [none]
         for stretch in self.stretches():
             rows = np.flatnonzero(np.isin(stretch.slots, wanted) | (stretch.slots < 0))
             members.append(stretch.first + rows)

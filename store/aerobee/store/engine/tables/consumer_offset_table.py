@@ -11,11 +11,9 @@ Invariant: entries that are not `topic@group` with queue offsets are written bac
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
-from zlib import crc32
 
 from aerobee.store.engine.tables.config_document import ConfigDocument, parse_document, take_object
 from aerobee.store.engine.tables.finished_ranges import (
@@ -26,6 +24,7 @@ from aerobee.store.engine.tables.finished_ranges import (
 )
 from aerobee.store.engine.tables.last_changes import LastChange, LastChanges
 from aerobee.store.engine.tables.offset_texts import OffsetRow, OffsetTexts
+from aerobee.store.format.content_check import UNCHECKED, is_as_written, with_check
 from aerobee.store.format.json_config import JsonValue, render_text
 
 CONSUMER_OFFSETS_PATH = "config/consumerOffset.json"
@@ -39,9 +38,6 @@ TOPIC_ENDS_MAX: Final = 20_000
 """How many are kept: twice as many as nameservers report."""
 
 _OFFSET_END = 1 << 63
-_UNCHECKED: Final = b'"contentCheck":"00000000"'
-"""What is checked has this in place of the checksum."""
-_CHECK: Final = re.compile(rb'"contentCheck":"([0-9a-f]{8})"')
 
 
 class OpenCopy(NamedTuple):
@@ -146,7 +142,7 @@ class ConsumerOffsetTable:
                 table._changed.add((topic, group))
         member = take_object(document, JOURNAL_MEMBER)
         table._load_journal(member)
-        table.is_as_written = "contentCheck" not in member or _is_as_written(data)
+        table.is_as_written = "contentCheck" not in member or is_as_written(data)
         # Apache derives this from the offsets on each write, and never reads it.
         document.pop("groupTopicMap", None)
         table._document = ConfigDocument.load(document)
@@ -394,8 +390,7 @@ class ConsumerOffsetTable:
             if mark is not None:
                 more[JOURNAL_MEMBER] = _journal(mark, texts, ends, clients, finished, tried)
             data = document.render(now_ms, "offsetTable", texts.offsets(), more)
-            checked = _UNCHECKED.replace(b"00000000", b"%08x" % crc32(data))
-            return data.replace(_UNCHECKED, checked, 1)
+            return with_check(data)
 
         return render
 
@@ -435,7 +430,7 @@ def _journal(
     members = [
         *([f'\n\t\t"changes":{changes}'] if changes else ()),
         *([f'\n\t\t"clients":{json.dumps(clients, separators=(",", ":"))}'] if changes else ()),
-        f"\n\t\t{_UNCHECKED.decode()}",
+        f"\n\t\t{UNCHECKED}",
         *([f'\n\t\t"copies":{_copies_text(mark)}'] if mark.next_copy else ()),
         f'\n\t\t"epochs":{texts.epochs()}',
         *([f'\n\t\t"finished":{render_finished(finished)}'] if finished else ()),
@@ -448,14 +443,6 @@ def _journal(
         f'\n\t\t"whole":{"true" if mark.is_whole else "false"}',
     ]
     return "{" + ",".join(members) + "\n\t}"
-
-
-def _is_as_written(data: bytes) -> bool:
-    found = _CHECK.search(data)
-    if found is None:
-        return False
-    unchecked = data[: found.start()] + _UNCHECKED + data[found.end() :]
-    return crc32(unchecked) == int(found[1], 16)
 
 
 def _tried_text(tried: Mapping[QueueKey, Tried]) -> str:

@@ -1,0 +1,150 @@
+"""Random damages of a store at rest: one of a kind, to a random file, at a random place."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from isal.isal_zlib import crc32
+
+from aerobee.store.format.record_layout import BODY_AT, BODY_CRC_AT, BODY_LENGTH_AT
+from tests.offset_audit.damages.base_store import BaseStores
+from tests.offset_audit.damages.store_damages import Place, places
+
+RANGE_BYTES_MAX = 64
+JOURNAL_PREFIX = "AEROBEE_"
+NOT_STORED = {"lock"}
+"""Files that hold nothing."""
+
+Change = Callable[[Path, BaseStores, random.Random], str | None]
+"""Done to a store; says what was done, or None if there was nothing to do it to."""
+
+
+def random_file(root: Path, chance: random.Random) -> Path:
+    """Each folder is as likely as any other, and so is each file in it."""
+    folders: dict[str, list[Path]] = {}
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and path.name not in NOT_STORED and path.stat().st_size:
+            folders.setdefault(path.relative_to(root).parts[0], []).append(path)
+    return chance.choice(folders[chance.choice(sorted(folders))])
+
+
+def flip_bit(root: Path, _bases: BaseStores, chance: random.Random) -> str:
+    path = random_file(root, chance)
+    data = bytearray(path.read_bytes())
+    at, bit = chance.randrange(len(data)), chance.randrange(8)
+    data[at] ^= 1 << bit
+    path.write_bytes(data)
+    return f"{path.relative_to(root)}: bit {bit} of byte {at}"
+
+
+def cut(root: Path, _bases: BaseStores, chance: random.Random) -> str:
+    path = random_file(root, chance)
+    data = path.read_bytes()
+    end = chance.randrange(len(data))
+    path.write_bytes(data[:end])
+    return f"{path.relative_to(root)}: cut to {end} of {len(data)} bytes"
+
+
+def swap(root: Path, _bases: BaseStores, chance: random.Random) -> str | None:
+    """Two ranges of one file change places."""
+    path = random_file(root, chance)
+    data = bytearray(path.read_bytes())
+    size = chance.randint(1, min(RANGE_BYTES_MAX, len(data) // 2 or 1))
+    first = chance.randrange(max(1, len(data) - 2 * size))
+    second = chance.randint(first + size, max(first + size, len(data) - size))
+    one, other = bytes(data[first : first + size]), bytes(data[second : second + size])
+    if len(one) != len(other) or one == other:
+        return None
+    data[first : first + size], data[second : second + size] = other, one
+    path.write_bytes(data)
+    return f"{path.relative_to(root)}: {size} bytes at {first} and {second} exchanged"
+
+
+def foreign_file(root: Path, _bases: BaseStores, chance: random.Random) -> str | None:
+    """The content of another file of the same folder."""
+    path = random_file(root, chance)
+    kin = [other for other in path.parent.parent.rglob("*") if other.is_file() and other != path]
+    kin = [other for other in kin if other.name not in NOT_STORED]
+    if path.parent == root or not kin:
+        return None
+    other = chance.choice(sorted(kin))
+    if other.read_bytes() == path.read_bytes():
+        return None
+    shutil.copyfile(other, path)
+    return f"{path.relative_to(root)}: content of {other.relative_to(root)}"
+
+
+def old_copy(root: Path, bases: BaseStores, chance: random.Random) -> str | None:
+    """The file as it was half-way."""
+    path = random_file(root, chance)
+    old = bases.earlier / path.relative_to(root)
+    if not old.exists() or old.read_bytes() == path.read_bytes():
+        return None
+    shutil.copyfile(old, path)
+    return f"{path.relative_to(root)}: as it was earlier"
+
+
+def lose_file(root: Path, _bases: BaseStores, chance: random.Random) -> str:
+    path = random_file(root, chance)
+    path.unlink()
+    return f"{path.relative_to(root)}: gone"
+
+
+def lose_journal_entry(root: Path, _bases: BaseStores, chance: random.Random) -> str | None:
+    """One entry of a record of a journal becomes spaces; the checksum holds."""
+    found = [one for one in places(root) if one.topic.startswith(JOURNAL_PREFIX)]
+    if not found:
+        return None
+    one = chance.choice(found)
+    body = one.read(BODY_AT, one.number(BODY_LENGTH_AT, ">i"))
+    entries = json.loads(body)
+    gone = entries.pop(chance.randrange(len(entries)))
+    write_body(one, json.dumps(entries, separators=(",", ":")).encode().ljust(len(body)))
+    return f"{one.topic} record {one.queue_offset}: without {json.dumps(gone)}"
+
+
+def write_body(one: Place, body: bytes) -> None:
+    """Of the same length."""
+    one.write(BODY_AT, body)
+    one.write(BODY_CRC_AT, struct.pack(">I", crc32(body) & 0x7FFF_FFFF))
+
+
+def lose_table_row(root: Path, _bases: BaseStores, chance: random.Random) -> str | None:
+    path = chance.choice(sorted((root / "config").glob("*.json")))
+    document = json.loads(path.read_bytes())
+    tables = [name for name, value in document.items() if value and isinstance(value, dict)]
+    if not tables:
+        return None
+    name = chance.choice(sorted(tables))
+    table: dict[str, Any] = document[name]
+    row = chance.choice(sorted(table))
+    del table[row]
+    path.write_text(json.dumps(document, indent="\t", separators=(",", ":")))
+    return f"config/{path.name}: {name} without {row}"
+
+
+CHANGES: dict[str, Change] = {
+    "bit": flip_bit,
+    "cut": cut,
+    "swap": swap,
+    "foreign file": foreign_file,
+    "old copy": old_copy,
+    "missing file": lose_file,
+    "journal entry": lose_journal_entry,
+    "table row": lose_table_row,
+}
+
+
+def damage(root: Path, bases: BaseStores, chance: random.Random) -> tuple[str, str]:
+    """One damage of `root`: its kind, and what was done where."""
+    while True:
+        kind = chance.choice(sorted(CHANGES))
+        done = CHANGES[kind](root, bases, chance)
+        if done is not None:
+            return kind, done

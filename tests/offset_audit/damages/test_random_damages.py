@@ -1,0 +1,54 @@
+"""Random damages of a store: the audit finds each, or a broker serves what it served before."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.offset_audit.damages.base_store import BaseStores, build_stores
+from tests.offset_audit.damages.campaign import FOUND, MISSED, campaign
+from tests.offset_audit.damages.random_damages import CHANGES
+
+pytestmark = pytest.mark.slow
+
+SEED = 36
+DAMAGES = 16
+"""In some seconds; `make audit-damages` makes as many as one likes."""
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> BaseStores:
+    return asyncio.run(build_stores(tmp_path_factory.mktemp("base")))
+
+
+def test_a_random_damage_is_found_or_changes_nothing_that_is_served(
+    bases: BaseStores, tmp_path: Path
+) -> None:
+    outcomes = list(campaign(bases, tmp_path, SEED, range(DAMAGES)))
+    assert len(outcomes) == DAMAGES
+    assert [one for one in outcomes if one.result == MISSED] == []
+    assert Counter(one.result for one in outcomes)[FOUND] >= DAMAGES // 4
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_kind_of_damage_changes_the_store_it_is_done_to_and_says_where(
+    bases: BaseStores, tmp_path: Path, kind: str
+) -> None:
+    chance = random.Random(f"{SEED}/{kind}")
+    root = tmp_path / "store"
+    shutil.copytree(bases.final, root)
+    done = next(text for _ in range(20) if (text := CHANGES[kind](root, bases, chance)) is not None)
+
+    def content(store: Path) -> dict[str, bytes]:
+        files = (path for path in store.rglob("*") if path.is_file())
+        return {str(path.relative_to(store)): path.read_bytes() for path in files}
+
+    before, after = content(bases.final), content(root)
+    changed = {name for name in before if before[name] != after.get(name)}
+    assert len(changed) == 1
+    assert done.startswith((*changed, "AEROBEE_"))
