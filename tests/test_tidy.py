@@ -28,7 +28,15 @@ LAYERS: dict[str, frozenset[str]] = {
         {"access", "cluster_view", "rpc", "runtime", "domain", "store.format"}
     ),
     "rocketmq_remoting": frozenset(
-        {"cluster_view", "domain", "remoting_core", "rocketmq_api", "runtime", "store.format"}
+        {
+            "access",
+            "cluster_view",
+            "domain",
+            "remoting_core",
+            "rocketmq_api",
+            "runtime",
+            "store.format",
+        }
     ),
     "nameserver": frozenset(
         {

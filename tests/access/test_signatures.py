@@ -50,7 +50,7 @@ def test_what_is_signed_is_recognised_and_nothing_else(secret: str, time: str) -
     assert signed is not None
     assert signed.is_by([secret.encode()])
     assert not signed.is_by([secret.encode() + b"x"])
-    assert not signed._replace(date_time=b"U" + time.encode()).is_by([secret.encode()])
+    assert not signed._replace(content=b"U" + time.encode()).is_by([secret.encode()])
 
 
 @given(st.text(max_size=60))

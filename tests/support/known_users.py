@@ -55,6 +55,10 @@ class KnownUsers:
         """Metadata of a call by the user."""
         return dict(sign(user, _SECRET.encode(), "20240101T000000Z"))
 
+    def key(self, user: str) -> tuple[str, bytes]:
+        """Access key and secret."""
+        return user, _SECRET.encode()
+
     def _tell(self) -> None:
         users = [
             User(name, sealed=(seal(_SECRET, name, self._secrets, bytes(NONCE_BYTES)),))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hmac
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -19,15 +21,28 @@ SHORT = {"producerGroup": "a", "topic": "b", "queueId": "e", "sysFlag": "f", "bo
 class Peer:
     """One client with one connection."""
 
-    def __init__(self, client: RemotingClient, client_id: str) -> None:
+    def __init__(
+        self, client: RemotingClient, client_id: str, key: tuple[str, bytes] | None = None
+    ) -> None:
+        """`key`: user and secret that sign each request, as `AclClientRPCHook` does."""
         self.client = client
         self.client_id = client_id
+        self.key = key
         self.told: list[Command] = []
         """What the broker has asked."""
 
     async def ask(self, code: int, body: bytes = b"", **fields: Any) -> Command:
         text = {name: _text(value) for name, value in fields.items()}
-        return await self.client.ask(Command(code, text, body))
+        return await self.client.ask(self.signed(Command(code, text, body)))
+
+    def signed(self, request: Command) -> Command:
+        if self.key is not None:
+            user, secret = self.key
+            fields = {**request.fields, "AccessKey": user}
+            content = "".join(value for _, value in sorted(fields.items())).encode() + request.body
+            digest = hmac.digest(secret, content, "sha1")
+            request.fields = {**fields, "Signature": base64.b64encode(digest).decode()}
+        return request
 
     async def done(self, code: int, body: bytes = b"", **fields: Any) -> Command:
         """The answer of what succeeds."""
@@ -103,7 +118,9 @@ def _text(value: object) -> str:
 
 
 @asynccontextmanager
-async def peer_at(port: int, client_id: str = "c1") -> AsyncIterator[Peer]:
+async def peer_at(
+    port: int, client_id: str = "c1", *, key: tuple[str, bytes] | None = None
+) -> AsyncIterator[Peer]:
     told: list[Command] = []
 
     def serve(request: Command) -> Command | None:
@@ -113,7 +130,7 @@ async def peer_at(port: int, client_id: str = "c1") -> AsyncIterator[Peer]:
     async with await RemotingClient.connect(
         "127.0.0.1", port, now=asyncio.get_running_loop().time, serve=serve
     ) as client:
-        peer = Peer(client, client_id)
+        peer = Peer(client, client_id, key)
         peer.told = told
         yield peer
 

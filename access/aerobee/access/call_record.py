@@ -69,7 +69,7 @@ class CallRecord:
             return found if need is None else {**found, "needs": [shortened(str(need))]}
 
         if caller is None:
-            error = method.callers.why_unproved(self.metadata, error)
+            error = method.callers.why_unproved(self._context, self.metadata, error)
         who = self.address if caller is None else str(caller)
         method.recorder.refused(facts, method.path, who, error, is_known=caller is not None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -11,7 +11,13 @@ from urllib.parse import unquote
 from aerobee.access.book import AccessBook
 from aerobee.access.node_certificates import NodeCertificates
 from aerobee.access.nodes import NODE_KEY, OPERATOR, NodeName, NodeVerifier
-from aerobee.access.signature import AUTHORIZATION_KEY, DATE_TIME_KEY, Signed, read_signature
+from aerobee.access.signature import (
+    AUTHORIZATION_KEY,
+    DATE_TIME_KEY,
+    ByOneOf,
+    Signed,
+    read_signature,
+)
 from aerobee.access.table import KnownUser
 from aerobee.runtime.errors import AerobeeError, RegistryUnavailable, Unauthenticated
 
@@ -28,6 +34,11 @@ class CallContext(Protocol):
 
 PeerIdentity = Callable[[Any], str]
 """Gives the name in the client certificate of a call's connection; empty: it has none."""
+
+
+SignatureOf = Callable[[CallContext], Signed | None]
+"""Reads the signature of a protocol whose requests are signed one by one. None: it has none. Raises
+Unauthenticated."""
 
 
 def certificate_name(context: Any) -> str:
@@ -52,7 +63,7 @@ class Caller:
     node: NodeName | None = None
     user: KnownUser | None = None
     """As of when the call came; None: a node."""
-    signed: Signed | None = None
+    signed: Signed | ByOneOf | None = None
     peer_identity: str = ""
 
     @property
@@ -73,12 +84,15 @@ class Callers:
         *,
         peer_identity: PeerIdentity = certificate_name,
         certificates: NodeCertificates | None = None,
+        signature_of: SignatureOf | None = None,
     ) -> None:
-        """`certificates`: the ones nodes must show; None: the cluster secret is enough."""
+        """`certificates`: the ones nodes must show; None: the cluster secret is enough. Without
+        `signature_of`, the signature of gRPC's metadata counts."""
         self.book = book
         self.peer_identity = peer_identity
         self._verifier = verifier
         self._certificates = certificates
+        self._signature_of = signature_of
         self._proved: dict[tuple[Any, Any], Caller] = {}
         """Signatures that were valid: clients sign the time in seconds, so many calls share one.
         """
@@ -98,13 +112,13 @@ class Callers:
                 "this node has just started and does not know the users yet; try again in a moment"
             )
         said = (metadata.get(AUTHORIZATION_KEY), metadata.get(DATE_TIME_KEY))
-        known = self._proved.get(said)
+        known = None if self._signature_of is not None else self._proved.get(said)
         if known is not None and self._proved_by is self.book.table:
             return known
         identity = self.peer_identity(context)
         owner = self.book.table.by_peer.get(identity) if identity else None
         try:
-            signed = read_signature(metadata)
+            signed = self._read(context, metadata)
         except Unauthenticated:
             # Official clients without keys send a signature with an empty name.
             if owner is None:
@@ -117,6 +131,9 @@ class Callers:
                     f"the call's signature is not that of an enabled user {signed.access_key!r}; "
                     "check access key and secret"
                 )
+            if self._signature_of is not None:
+                proof = signed.without_content(user.secrets)
+                return Caller(signed.access_key, user=user, signed=proof)
             caller = Caller(signed.access_key, user=user, signed=signed)
             self._remember(said, caller)
             return caller
@@ -129,11 +146,18 @@ class Callers:
             raise Unauthenticated(f"the certificate's user {owner.user.name!r} is disabled")
         return Caller(owner.user.name, user=owner, peer_identity=identity)
 
-    def why_unproved(self, metadata: dict[str, Any], error: AerobeeError) -> AerobeeError:
+    def _read(self, context: CallContext, metadata: Mapping[str, Any]) -> Signed | None:
+        if self._signature_of is not None:
+            return self._signature_of(context)
+        return read_signature(metadata)
+
+    def why_unproved(
+        self, context: CallContext, metadata: dict[str, Any], error: AerobeeError
+    ) -> AerobeeError:
         """The reason, without the name the call claims unless such a user exists: people put
         secrets into the wrong field."""
         with suppress(Unauthenticated):
-            signed = read_signature(metadata)
+            signed = self._read(context, metadata)
             if signed is not None and signed.access_key not in self.book.table.users:
                 return Unauthenticated("its access key is that of no user")
         return error

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 
 from aerobee.access.book import AccessBook
-from aerobee.access.callers import Callers
+from aerobee.access.callers import Callers, SignatureOf
 from aerobee.access.config import AccessConfig
 from aerobee.access.credentials import Anonymous, Credentials
 from aerobee.access.guard import CallGuard
@@ -46,13 +46,24 @@ class NodeAccess:
         if file is not None:
             self.credentials = signer_of(file, node, clock.now_ms)
 
-    def guard(self, table: NeedsTable, *, counts_connections: bool) -> CallGuard:
+    def guard(
+        self,
+        table: NeedsTable,
+        *,
+        counts_connections: bool,
+        signature_of: SignatureOf | None = None,
+    ) -> CallGuard:
         """The guard of a server whose calls need what `table` says. `counts_connections` as for
-        `CallGuard`."""
+        `CallGuard`, `signature_of` as for `Callers`."""
         certificates = NodeCertificates(self._cluster) if self._config.node_certificates else None
         return CallGuard(
             {**STANDARD_NEEDS, **table},
-            Callers(self.book, self._verifier, certificates=certificates),
+            Callers(
+                self.book,
+                self._verifier,
+                certificates=certificates,
+                signature_of=signature_of,
+            ),
             self._recorder,
             is_checked=self._config.enabled,
             quotas=self.quotas,

@@ -157,6 +157,17 @@ class Rights:
             self._refused(error)
             raise
 
+    def require(self, need: Need) -> None:
+        """For what only the work shows and no earlier check has covered: the caller, as it is now,
+        has this right. Raises as `check`."""
+        try:
+            user = self._user_now()
+            if user is not None:
+                self._judge(need, user)
+        except REFUSALS as error:
+            self._refused(error)
+            raise
+
     def check_again(self) -> None:
         """Repeat the checks for everything that was allowed, if users or policies have changed.
         Raises as `check`."""

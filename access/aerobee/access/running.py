@@ -38,6 +38,23 @@ def require_seen(needs: Iterable[Need]) -> None:
             rights.require_seen(need)
 
 
+def require(needs: Iterable[Need]) -> None:
+    """For what only the work shows and no earlier check has covered: the running call has all of
+    these rights. Raises AccessDenied, Unauthenticated."""
+    rights = CURRENT_RIGHTS.get()
+    if rights is not None:
+        for need in needs:
+            rights.require(need)
+
+
+def require_still() -> None:
+    """For a call that has waited: it may still do all that it was allowed at first. Raises
+    AccessDenied, Unauthenticated."""
+    rights = CURRENT_RIGHTS.get()
+    if rights is not None:
+        rights.check_again()
+
+
 def sends_now() -> Callable[[str], bool]:
     """Whether the user of the running call may send to a topic, judged anew each time: for streams
     that get a topic's messages long after they began."""

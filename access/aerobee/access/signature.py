@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from aerobee.runtime.errors import Unauthenticated
@@ -25,18 +26,37 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class Signed(NamedTuple):
-    """What a call's metadata claims."""
+    """What a call claims."""
 
     access_key: str
-    date_time: bytes
+    content: bytes
+    """What is signed: of a call's metadata, the text of its time."""
     digest: bytes
 
     def is_by(self, secrets: Iterable[bytes]) -> bool:
         """Whether one of these secrets made it."""
         # compare_digest takes the same time for a wrong digest as for the right one.
         return any(
-            hmac.compare_digest(hmac.digest(secret, self.date_time, "sha1"), self.digest)
+            hmac.compare_digest(hmac.digest(secret, self.content, "sha1"), self.digest)
             for secret in secrets
+        )
+
+    def without_content(self, secrets: Iterable[bytes]) -> ByOneOf:
+        """The same proof for as long as one of these secrets is valid, for contents that are too
+        large to keep."""
+        return ByOneOf(tuple(secret for secret in secrets if self.is_by((secret,))))
+
+
+@dataclass(frozen=True, slots=True)
+class ByOneOf:
+    """A signature that was found valid."""
+
+    _made_by: tuple[bytes, ...] = field(repr=False)
+
+    def is_by(self, secrets: Iterable[bytes]) -> bool:
+        """Whether a secret that made it is still one of these."""
+        return any(
+            hmac.compare_digest(secret, made_by) for secret in secrets for made_by in self._made_by
         )
 
 

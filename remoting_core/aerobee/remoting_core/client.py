@@ -6,6 +6,7 @@ For tests, tools and nodes that ask each other; clients of users speak gRPC.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Final
 
@@ -36,13 +37,14 @@ class RemotingClient:
         now: Callable[[], float],
         serve: Serve | None = None,
         limits: RemotingLimits | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> RemotingClient:
         """`now`: monotonic seconds; `serve`: see `Serve`. Raises OSError."""
         client = cls(serve)
         allowed = limits or RemotingLimits(idle_s=0)
         loop = asyncio.get_running_loop()
         _, client._connection = await loop.create_connection(
-            lambda: Connection(client, allowed, now=now), host, port
+            lambda: Connection(client, allowed, now=now), host, port, ssl=tls
         )
         return client
 

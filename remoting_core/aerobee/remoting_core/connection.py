@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from aerobee.remoting_core.command import ONE_WAY, Command
 from aerobee.remoting_core.frames import FrameIllegal, FrameParser, encode_frame
@@ -115,6 +115,20 @@ class Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        return self._transport
+
+    @property
+    def is_encrypted(self) -> bool:
+        """The peer speaks TLS."""
+        transport = self._transport
+        return transport is not None and transport.get_extra_info("ssl_object") is not None
+
+    def peer_certificate(self) -> dict[str, Any] | None:
+        """The content of the peer's certificate, if TLS asked for one."""
+        return None if self._transport is None else self._transport.get_extra_info("peercert")
 
     @property
     def held_bytes(self) -> int:

@@ -11,8 +11,8 @@ class RemotingConfig:
 
     enabled: bool = True
     """Whether clients that speak remoting, such as Apache's Java client 4.x, are answered on the
-    ports of `listen` and `outside.listen`, beside gRPC. Nodes with `access.enabled` or `tls` do not
-    answer them.
+    ports of `listen` and `outside.listen`, beside gRPC. It has the same
+    access control and the same TLS.
 
     Costs: nothing while nobody uses it.
     """

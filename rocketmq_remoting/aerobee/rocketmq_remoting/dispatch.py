@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, Final
 
 from aerobee.remoting_core.command import Command
 from aerobee.remoting_core.connection import Connection
@@ -14,6 +14,22 @@ from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
+
+_INSTEAD: Final = {
+    17: "aerobee topic create, or update",
+    21: "aerobee topic list",
+    25: "the settings in the broker's file",
+    26: "the settings in the broker's file",
+    200: "aerobee group configure",
+    201: "aerobee group list",
+    203: "aerobee group show",
+    207: "aerobee group delete",
+    215: "aerobee topic delete",
+    216: "aerobee topic delete",
+    222: "aerobee offset reset",
+    300: "aerobee group list",
+}
+"""For what Apache's mqadmin asks."""
 
 Answered = Command | Coroutine[Any, Any, Command | None] | None
 """An answer, what gives it later, or None: it was or will be sent to the connection."""
@@ -36,8 +52,8 @@ class Dispatch:
         if serve is None:
             return request.answer(
                 Code.REQUEST_CODE_NOT_SUPPORTED,
-                remark=f"request code {request.code} is not supported here; use gRPC, or the "
-                "command aerobee",
+                remark=f"request code {request.code} is not supported here; use "
+                + _INSTEAD.get(request.code, "gRPC, or the command aerobee"),
             )
         try:
             found = serve(connection, request)

@@ -6,12 +6,15 @@ master is told as 0, and a slave whose own id is 0 as the master's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from aerobee.cluster_view.route import PERM_READ, PERM_WRITE, TopicRoute
 from aerobee.rocketmq_remoting import json_bodies
 
 MASTER_ID: Final = 0
+DEFAULT_TOPIC: Final = "TBW102"
+"""Producers ask for its route to learn where they may create a topic by sending to it."""
 
 
 def told_id(broker_id: int, master_id: int | None) -> int:
@@ -25,6 +28,16 @@ def told_id(broker_id: int, master_id: int | None) -> int:
 
 _WITHOUT_MASTER: Final = 1 << 30
 """For replica 0 while no master is known: no operator gives such an id."""
+
+
+def replica_set_object(name: str, cluster: str, addresses: Mapping[int, str]) -> dict[str, Any]:
+    """`addresses` by told id."""
+    return {
+        "brokerAddrs": dict(sorted(addresses.items())),
+        "brokerName": name,
+        "cluster": cluster,
+        "enableActingMaster": False,
+    }
 
 
 def route_body(route: TopicRoute, cluster: str, *, is_outside: bool) -> bytes:
@@ -43,14 +56,7 @@ def route_body(route: TopicRoute, cluster: str, *, is_outside: bool) -> bytes:
             )
             for each in replicas
         }
-        brokers.append(
-            {
-                "brokerAddrs": dict(sorted(addresses.items())),
-                "brokerName": name,
-                "cluster": cluster,
-                "enableActingMaster": False,
-            }
-        )
+        brokers.append(replica_set_object(name, cluster, addresses))
         is_writable = route.perm & PERM_WRITE and route.takes_writes(name)
         queues.append(
             {

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from aerobee.remoting_core.command import Command
 from aerobee.rocketmq_remoting import fields as read
+from aerobee.rocketmq_remoting.codes import Ask
 from aerobee.runtime.errors import MessageIllegal, PropertiesTooLarge
 from aerobee.store.format.properties import PropertyName, find_property, replace_properties
 from aerobee.store.format.record import PROPERTIES_BYTES_MAX
@@ -56,6 +58,12 @@ NewId = Callable[[], str]
 def long_names(fields: Mapping[str, str]) -> dict[str, str]:
     """The fields of a send with short names, under their long ones."""
     return {_SHORT_NAMES.get(name, name): value for name, value in fields.items()}
+
+
+def send_fields(request: Command) -> Mapping[str, str]:
+    """The fields of a send under their long names: the rights of a request and what it does must
+    depend on the same ones."""
+    return request.fields if request.code == Ask.SEND_MESSAGE else long_names(request.fields)
 
 
 class Message(NamedTuple):

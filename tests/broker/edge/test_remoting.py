@@ -6,13 +6,11 @@ import asyncio
 import json
 import struct
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from aerobee.access.config import AccessConfig
 from aerobee.broker.edge.remoting.feature import Remoting
 from aerobee.rocketmq_remoting.codes import Code
 from aerobee.rocketmq_remoting.config import RemotingConfig
@@ -445,18 +443,53 @@ async def test_broadcasting_members_read_whoever_has_the_queue(
     assert bodies_of(await peer.pull("g", "t")) == [b"x"]
 
 
-@pytest.mark.parametrize("why", ["switched off", "access control"])
-async def test_remoting_is_off_if_an_operator_or_access_control_says_so(
-    start_broker: StartBroker, tmp_path: Path, why: str
-) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("s" * 64)
-    secret.chmod(0o600)
-    if why == "switched off":
-        broker = await start_broker(remoting=RemotingConfig(enabled=False))
-    else:
-        access = AccessConfig(enabled=True, cluster_secret_file=str(secret))
-        broker = await start_broker(access=access)
+async def test_remoting_is_off_if_an_operator_says_so(start_broker: StartBroker) -> None:
+    broker = await start_broker(remoting=RemotingConfig(enabled=False))
     async with peer_at(broker.port) as peer:
         with pytest.raises(ConnectionError):
             await peer.ask(38, consumerGroup="g")
+
+
+async def test_operators_see_remoting_members(broker: RunningBroker) -> None:
+    async with peer_at(broker.port) as peer:
+        await peer.beat("g", "t", tags="a || b")
+        listed = await broker.groups.ListGroups(broker_pb2.ListGroupsRequest())
+        assert list(listed.groups) == ["g"]
+        request = broker_pb2.DescribeGroupRequest(group="g")
+        (member,) = (await broker.groups.DescribeGroup(request)).members
+        assert (member.client_id, member.official) == ("c1", "remoting client, PYTHON")
+        (subscription,) = member.subscriptions
+        assert (subscription.topic, subscription.filter.expression) == ("t", "a || b")
+        assert member.last_heartbeat_age_ms < 10_000
+
+
+# ------------------------------------------------------------------------------------ tools
+
+
+async def test_tools_learn_how_far_a_topic_and_a_group_have_come(
+    broker: RunningBroker, peer: Peer
+) -> None:
+    for body in (b"1", b"2"):
+        await peer.send("t", body, 1)
+    await peer.beat("g", "t")
+    assert (await peer.commit("g", "t", 1, 1)).code == 0
+    of_topic = (await peer.done(202, topic="t")).body.decode()
+    name = broker.config.broker_name
+    assert f'{{"brokerName":"{name}","queueId":1,"topic":"t"}}:{{"lastUpdate' in of_topic
+    assert '"maxOffset":2,"minOffset":0' in of_topic
+    assert of_topic.count('"queueId"') == 2
+    of_group = (await peer.done(208, consumerGroup="g", topic="t")).body.decode()
+    assert '"brokerOffset":2,"consumerOffset":1' in of_group
+    assert '"offsetTable":{}' in (await peer.done(208, consumerGroup="other")).body.decode()
+    config = object_of(await peer.done(351, topic="t"))
+    assert (config["topicName"], config["perm"], config["readQueueNums"]) == ("t", 6, 2)
+    status = object_of(await peer.done(28))["table"]
+    assert status["brokerVersionDesc"].startswith("aerobee ")
+    for code in (202, 351):
+        assert (await peer.ask(code, topic="absent")).code == Code.TOPIC_NOT_EXIST
+
+
+async def test_what_tools_cannot_do_here_says_what_can(peer: Peer) -> None:
+    answer = await peer.ask(17, topic="new")
+    assert answer.code == Code.REQUEST_CODE_NOT_SUPPORTED
+    assert "aerobee topic create" in answer.remark

@@ -81,12 +81,15 @@ def started_client(
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Client:
     """The caller ends it."""
+    # They write logs there, and offsets of broadcasts, which the next run must not find. Java does
+    # not look at HOME.
+    homes = {"HOME": str(home), "JDK_JAVA_OPTIONS": f"-Duser.home={home}"}
     process = subprocess.Popen(
         program.command_line(role, address, *rest),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, **environment, "HOME": str(home)},  # they write logs there
+        env={**os.environ, **environment, **homes},
     )
     client = Client(process)
     try:

@@ -38,6 +38,8 @@ A consumer that pulls is told
 The others say `{"message": ...}` by themselves when their listener is called. It fails the first N
 times for a message whose property `fails` is N.
 
+With ACCESS_KEY and SECRET_KEY in its environment it signs its requests, with releases from 5 on.
+
 Each says `{"started": true}` before anything else, and answers `{"do": "stop"}` by
 `{"stopped": true}`.
 """
@@ -77,6 +79,21 @@ PROGRAMS = {
     for version in ("5.3.3", "5.5.0", "4.9.8")
 }
 
+TOOLS = {
+    "mqadmin-5.3.3": Program(
+        "mqadmin-5.3.3",
+        "rocketmq-tools 5.3.3",
+        ("java", "mvn"),
+        FETCHED_JARS,
+        (
+            *("java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", "{0}/libraries/*"),
+            "org.apache.rocketmq.tools.command.MQAdminStartup",
+        ),
+        HERE,
+    )
+}
+"""Their arguments are their own."""
+
 
 if __name__ == "__main__":
-    sys.exit(build(PROGRAMS, sys.argv[1:]))
+    sys.exit(build({**PROGRAMS, **TOOLS}, sys.argv[1:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,12 @@ QUIET_S = 2.0
 class Scene:
     """Topics have four queues on two brokers."""
 
-    def __init__(self, program: Program, up: Up, home: Path) -> None:
+    def __init__(
+        self, program: Program, up: Up, home: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """`environment`: of the clients, in addition to the tests' own."""
         self.program, self.up, self._home = program, up, home
+        self._environment = environment or {}
         self.topic = self.group = ""
 
     def begin(self, name: str, *, queues: int = 4) -> None:
@@ -35,11 +40,25 @@ class Scene:
         return address
 
     def producer(self) -> AbstractContextManager[Client]:
-        return running_client(self.program, "producer", self.address, home=self._home)
+        return running_client(
+            self.program,
+            "producer",
+            self.address,
+            home=self._home,
+            environment=self._environment,
+        )
 
     def consumer(self, role: str = "push", tags: str = "*") -> AbstractContextManager[Client]:
         wanted = self.topic if role == "pull" or tags == "*" else f"{self.topic}={tags}"
-        return running_client(self.program, role, self.address, self.group, wanted, home=self._home)
+        return running_client(
+            self.program,
+            role,
+            self.address,
+            self.group,
+            wanted,
+            home=self._home,
+            environment=self._environment,
+        )
 
     def consumer_that_dies(self, role: str = "push") -> Client:
         """The caller ends it."""

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from aerobee.rpc.core.limits import ConnectionLimits, Limit
+from aerobee.rpc.core.tls import FollowedTls, TlsFiles, client_context, server_context
+from tests.support.certificates import Certificate, issue
 from tests.support.grpc_core_channel import channel_to
 from tests.support.grpc_core_server import SERVICE, serving
 from tests.support.waiting import until
@@ -17,15 +24,20 @@ from tests.support.waiting import until
 class Shouts(asyncio.Protocol):
     """The other protocol: it answers in capitals."""
 
-    def __init__(self, beside: Beside) -> None:
+    def __init__(self, beside: Beside, listener: str) -> None:
         self._beside = beside
+        self.listener = listener
+        self.transport: Any = None
 
     def connection_made(self, transport: Any) -> None:
         self._beside.open.add(self)
-        self._transport = transport
+        self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self._transport.write(data.upper())
+        self.transport.write(data.upper())
+
+    def abort(self) -> None:
+        self.transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._beside.open.discard(self)
@@ -38,7 +50,10 @@ class Beside:
 
     def connect(self, listener: str) -> Shouts:
         self.listeners.append(listener)
-        return Shouts(self)
+        return Shouts(self, listener)
+
+    def __iter__(self) -> Iterator[Shouts]:
+        return iter(list(self.open))
 
     def __len__(self) -> int:
         return len(self.open)
@@ -46,8 +61,9 @@ class Beside:
     async def stop(self, grace_s: float) -> None: ...
 
 
-async def answer_of(port: int, *pieces: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def answer_of(port: int, *pieces: bytes, tls: ssl.SSLContext | None = None) -> bytes:
+    name = "localhost" if tls is not None else None
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=name)
     for piece in pieces:
         writer.write(piece)
         await writer.drain()
@@ -111,3 +127,96 @@ async def test_one_that_goes_before_it_says_anything_leaves_nothing() -> None:
         await until(lambda: running.server.memory.used > 0)
         writer.close()
         await until(lambda: running.server.memory.used == 0)
+
+
+# ------------------------------------------------------------------------------ with TLS
+
+
+def files_of(made: Certificate) -> TlsFiles:
+    return TlsFiles(certificate=made.certificate, key=made.key, authorities=made.ca)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TlsFiles:
+    return files_of(issue(trustme.CA(), tmp_path, "localhost"))
+
+
+def without_protocols(files: TlsFiles) -> ssl.SSLContext:
+    """A client that shows the files' certificate and offers no protocol by ALPN."""
+    context = ssl.create_default_context(cafile=str(files.authorities))
+    context.load_cert_chain(str(files.certificate), str(files.key))
+    return context
+
+
+async def test_both_are_served_through_tls(files: TlsFiles) -> None:
+    beside = Beside()
+    async with serving(beside=beside, tls=server_context(files), connections_max=1) as running:
+        tls = without_protocols(files)
+        assert await answer_of(running.port, b"s", b"hout", tls=tls) == b"SHOUT"
+        await until(lambda: not beside.open)
+        h2 = client_context(files)
+        async with channel_to(running.target, tls=h2, server_name="localhost") as channel:
+            assert await channel.call(SERVICE + "Echo", b"hello") == b"hello"
+        assert beside.listeners == [""]
+        assert running.limits_met == []
+
+
+async def test_one_port_may_take_the_other_with_and_without_tls(files: TlsFiles) -> None:
+    beside = Beside()
+    served = serving(beside=beside, tls=server_context(files), accepts_plain_text=True)
+    async with served as running:
+        assert await answer_of(running.port, b"plain") == b"PLAIN"
+        tls = without_protocols(files)
+        assert await answer_of(running.port, b"secret", tls=tls) == b"SECRET"
+        await until(lambda: not beside.open)
+
+
+async def test_a_port_with_tls_takes_nothing_in_plain_text(files: TlsFiles) -> None:
+    beside = Beside()
+    async with serving(beside=beside, tls=server_context(files)) as running:
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.write(b"plain")
+        with contextlib.suppress(ConnectionError):
+            assert b"PLAIN" not in await reader.read()
+        assert beside.listeners == []
+        writer.close()
+
+
+async def test_one_that_is_silent_after_its_handshake_is_ended(files: TlsFiles) -> None:
+    limits = ConnectionLimits(preface_s=0.2)
+    async with serving(beside=Beside(), tls=server_context(files), limits=limits) as running:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", running.port, ssl=without_protocols(files), server_hostname="localhost"
+        )
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            assert await reader.read() == b""
+        assert running.limits_met == [Limit.PREFACE]
+        assert running.server.memory.used == 0
+        writer.close()
+
+
+async def test_one_whose_authority_was_removed_is_ended(tmp_path: Path) -> None:
+    ours, theirs = trustme.CA(), trustme.CA()
+    server = files_of(issue(ours, tmp_path / "server", "localhost"))
+    client = files_of(issue(theirs, tmp_path / "client", "who"))
+    assert server.authorities is not None
+    authority = tmp_path / "authority"
+    trusted = Path(server.authorities)
+    only_ours = trusted.read_bytes()
+    authority.write_bytes(only_ours)
+    trusted.write_bytes(only_ours + theirs.cert_pem.bytes())
+    followed = FollowedTls(server, server_context)
+    beside = Beside()
+    async with serving(beside=beside, tls=followed) as running:
+        tls = without_protocols(replace(client, authorities=authority))
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", running.port, ssl=tls, server_hostname="localhost"
+        )
+        writer.write(b"shout")
+        assert await reader.readexactly(5) == b"SHOUT"
+        trusted.write_bytes(only_ours)
+        assert await asyncio.to_thread(followed.refresh)
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            assert await reader.read() == b""
+        await until(lambda: not beside.open)
+        writer.close()

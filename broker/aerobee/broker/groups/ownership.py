@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from aerobee.broker.groups.members import Member, Members
 from aerobee.broker.groups.queue_leases import GroupQueue, Lease, QueueLeases
+from aerobee.broker.groups.self_assigned import SelfMember
 from aerobee.runtime.errors import Busy, InvalidArgument, LeaseExpired, LeaseHeld
 
 QUEUES_PER_MEMBER_MAX = 65_536
@@ -82,18 +83,21 @@ class Ownership:
         self._is_popped: Callable[[GroupQueue], bool] = lambda key: False
         self._on_popped_wanted: Callable[[GroupQueue], None] = lambda key: None
         self._is_self_assigned: Callable[[GroupQueue], bool] = lambda key: False
-        self.self_assigning: Callable[[str], Sequence[str]] = lambda group: ()
-        """The client ids of a group's members that assign its queues themselves."""
+        self.self_assigning: Callable[[str], Sequence[SelfMember[Any]]] = lambda group: ()
+        """A group's members that assign its queues themselves, by client id."""
+        self.self_assigned_groups: Callable[[], Sequence[str]] = lambda: ()
 
     def exclude_self_assigned(
         self,
         is_self_assigned: Callable[[GroupQueue], bool],
-        members: Callable[[str], Sequence[str]] = lambda group: (),
+        members: Callable[[str], Sequence[SelfMember[Any]]] = lambda group: (),
+        groups: Callable[[], Sequence[str]] = lambda: (),
     ) -> None:
         """From here on queues have a fourth kind of owner: groups that assign them themselves.
-        `members`: the client ids of those of a group, which are in no other list."""
+        `members` of such a group are in no other list; `groups`: those that have any."""
         self._is_self_assigned = is_self_assigned
         self.self_assigning = members
+        self.self_assigned_groups = groups
 
     def exclude_popped(
         self,

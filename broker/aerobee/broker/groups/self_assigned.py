@@ -39,7 +39,14 @@ class SelfMember(Generic[W]):
     is_broadcasting: bool
     wants: Mapping[str, W]
     """By topic."""
+    title: str = ""
+    """What kind of client it is, for display."""
     deadline_s: float = 0.0
+
+    @property
+    def heard_s(self) -> float:
+        """When it was heard last, in monotonic seconds."""
+        return self.deadline_s - SESSION_S
 
 
 class SelfAssigned(Generic[W]):
@@ -102,6 +109,15 @@ class SelfAssigned(Generic[W]):
 
     def members(self, group: str) -> Iterator[SelfMember[W]]:
         return iter(list(self._groups.get(group, {}).values()))
+
+    def in_order(self, group: str) -> list[SelfMember[W]]:
+        """Its members by client id."""
+        members = self._groups.get(group, {})
+        return [members[client_id] for client_id in sorted(members)]
+
+    def groups(self) -> list[str]:
+        """Those that have members."""
+        return list(self._groups)
 
     def client_ids(self, group: str) -> list[str]:
         """Sorted."""

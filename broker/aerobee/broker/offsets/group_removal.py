@@ -91,7 +91,7 @@ class GroupRemoval:
                 raise _in_use(group, members)
             remoting = self._coordinator.ownership.self_assigning(group)
             if remoting and not force:  # they have no session: forced, the group begins anew
-                raise _in_use(group, remoting)
+                raise _in_use(group, [each.client_id for each in remoting])
             entry = OffsetsRemoved(group, None, None, self._clock.now_ms(), reason)
             was_known = bool(
                 ended or group in self._configs or self._journal.writer().selected(entry)

@@ -21,7 +21,7 @@ from aerobee.runtime.errors import (
 )
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.statistics import StoreState
-from aerobee.store.engine.tables.config_tables import TopicTable
+from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
 from aerobee.store.flush.disk_watch import DiskWatch
 
 PERM_WRITE = 2
@@ -234,6 +234,14 @@ class Guard:
         Raises IllegalName, TopicNotFound."""
         if self._topics.get(topic) is None:
             self._refuse_unknown(topic)
+
+    def topic(self, topic: str) -> TopicConfig:
+        """The topic as it is known here, whatever its permissions.
+        Raises IllegalName, TopicNotFound."""
+        self.check_topic(topic)
+        entry = self._topics.get(topic)
+        assert entry is not None, "it was checked"
+        return entry
 
     def write_queues(self, topic: str) -> int:
         """The number of queues of the topic that take messages here, at least those that the broker

@@ -7,6 +7,7 @@ has arrived.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from aerobee.rpc.core.limits import Limit
@@ -18,8 +19,22 @@ if TYPE_CHECKING:
 _HTTP_2: Final = b"PRI "
 
 
+class BesideConnection(Protocol):
+    """A connection of the other protocol."""
+
+    @property
+    def listener(self) -> str: ...
+
+    @property
+    def transport(self) -> asyncio.BaseTransport | None: ...
+
+    def abort(self) -> None: ...
+
+
 class Beside(Protocol):
     """The other protocol."""
+
+    def __iter__(self) -> Iterator[BesideConnection]: ...
 
     def connect(self, listener: str) -> Any:
         """The asyncio protocol of a new connection, by the name of its listener."""
@@ -38,10 +53,19 @@ class FirstBytes:
     """The protocol of a connection until it is known which it speaks. It counts as one that shakes
     hands: a limited number may be silent, and not for long."""
 
-    __slots__ = ("_beside", "_connection", "_data", "_server", "_timer", "_transport")
+    __slots__ = ("_after", "_beside", "_connection", "_data", "_server", "_timer", "_transport")
 
-    def __init__(self, server: Server, connection: ServerConnection, beside: Beside) -> None:
+    def __init__(
+        self,
+        server: Server,
+        connection: ServerConnection,
+        beside: Beside,
+        *,
+        after: ServerConnection | None = None,
+    ) -> None:
+        """`after`: what counted during the TLS handshake before."""
         self._server = server
+        self._after = after
         self._connection = connection
         self._beside = beside
         self._data = b""
@@ -51,6 +75,8 @@ class FirstBytes:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Neither uvloop's nor TLS's transports derive from this class; they only have its methods.
         self._transport = cast(asyncio.Transport, transport)
+        if self._after is not None:
+            self._server.on_handshake_ended(self._after)
         address = transport.get_extra_info("peername")
         if not self._server.count_handshake(self._connection, address, self._transport.abort):
             self._transport.abort()
@@ -67,6 +93,9 @@ class FirstBytes:
             return
         self._end()
         is_http_2 = self._data.startswith(_HTTP_2)
+        if not is_http_2 and self._server.distrusts(self._connection.listener, transport):
+            transport.abort()  # as `Server.admit` ends those of HTTP/2
+            return
         chosen = self._connection if is_http_2 else self._beside.connect(self._connection.listener)
         transport.set_protocol(chosen)
         chosen.connection_made(transport)

@@ -76,7 +76,7 @@ class Server:
         progress. `memory_bytes_max`: for everything waiting to be sent or read on all connections;
         beyond this, the connection that holds the most is ended. `on_disconnected` gets the peer of
         each connection that ends. `heard` is called whenever something arrives. `beside`: another
-        protocol on ports without TLS, for connections that do not begin as HTTP/2 does."""
+        protocol on the same ports, for connections that do not begin as HTTP/2 does."""
         self.loop = asyncio.get_running_loop()
         self.now = now
         self.limits = limits or ConnectionLimits()
@@ -212,6 +212,13 @@ class Server:
     def _begin(self, listener: str, beside: Beside) -> FirstBytes:
         return FirstBytes(self, self._connect(listener), beside)
 
+    def accepted(self, connection: ServerConnection) -> Any:
+        """The protocol of a connection that `expect` has counted, once it may speak."""
+        if self._beside is None:
+            return connection
+        listener = connection.listener
+        return FirstBytes(self, self._connect(listener), self._beside, after=connection)
+
     def expect(
         self, address: object, listener: str, end: Callable[[], object]
     ) -> ServerConnection | None:
@@ -256,7 +263,7 @@ class Server:
         if self._is_full():
             connection.abort(self._too_many(), Limit.CONNECTIONS)
             return False
-        if self._distrusts(connection):
+        if self.distrusts(connection.listener, connection.transport):
             # Its handshake had begun when the authority was removed.
             connection.abort(DISTRUSTED, Limit.HANDSHAKE)
             return False
@@ -265,14 +272,17 @@ class Server:
 
     def _end_distrusted(self) -> None:
         for connection in self._connections:
-            if self._distrusts(connection):
+            if self.distrusts(connection.listener, connection.transport):
                 connection.fail(ErrorCode.INADEQUATE_SECURITY, DISTRUSTED, Limit.HANDSHAKE)
+        for each in self._beside or ():
+            if self.distrusts(each.listener, each.transport):
+                each.abort()
 
-    def _distrusts(self, connection: ServerConnection) -> bool:
+    def distrusts(self, listener: str, transport: asyncio.BaseTransport | None) -> bool:
         """By the files of its own listener: another listener may trust the same authority longer,
         or no longer."""
-        followed = self._followed.get(connection.listener)
-        return followed is not None and followed.distrusts(connection.transport)
+        followed = self._followed.get(listener)
+        return followed is not None and followed.distrusts(transport)
 
     def _is_full(self) -> bool:
         beside = 0 if self._beside is None else len(self._beside)

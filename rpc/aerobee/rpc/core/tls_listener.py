@@ -107,7 +107,9 @@ class TlsListener:
                 return
             if first != _HANDSHAKE:
                 with contextlib.suppress(OSError):  # it has gone
-                    await self._loop.connect_accepted_socket(lambda: connection, accepted)
+                    await self._loop.connect_accepted_socket(
+                        lambda: self._server.accepted(connection), accepted
+                    )
                 return
         await self._shake_hands(connection, accepted)
 
@@ -115,7 +117,10 @@ class TlsListener:
         allowed_s = self._server.limits.preface_s
         try:
             await self._loop.connect_accepted_socket(
-                lambda: connection, accepted, ssl=self._context, ssl_handshake_timeout=allowed_s
+                lambda: self._server.accepted(connection),
+                accepted,
+                ssl=self._context,
+                ssl_handshake_timeout=allowed_s,
             )
         except ConnectionAbortedError:
             self._tell(Limit.PREFACE, connection, "no TLS handshake")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import cast
+from typing import Protocol, cast
 from urllib.parse import unquote
 
 from aerobee.access.running import topics_seen
 from aerobee.broker.groups.members import Member, Subscription, check_subscriptions
 from aerobee.broker.groups.membership import GroupView
+from aerobee.broker.groups.self_assigned import SelfMember
 from aerobee.broker.observe.remaining import Remaining
 from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.reading.egress import ReadCode
@@ -245,6 +246,43 @@ def official_member(
         last_heartbeat_age_ms=max(0, int((now_s - client.heard_s) * 1_000)),
         official=client.title,
     )
+
+
+class _Wanted(Protocol):
+    """What a member that assigns queues itself wants of a topic."""
+
+    @property
+    def expression(self) -> str: ...
+
+    @property
+    def is_sql(self) -> bool: ...
+
+
+def self_assigning_member(
+    member: SelfMember[_Wanted], now_s: float, sees: Callable[[str], bool]
+) -> broker_pb2.GroupMember:
+    """As `group_member`."""
+    return broker_pb2.GroupMember(
+        client_id=member.client_id,
+        subscriptions=[
+            broker_pb2.Subscription(
+                topic=topic,
+                filter=_said(wanted.expression if wanted.is_sql else _tags(wanted.expression)),
+            )
+            for topic, wanted in member.wants.items()
+            if sees(topic)
+        ],
+        broadcasting=member.is_broadcasting,
+        last_heartbeat_age_ms=max(0, int((now_s - member.heard_s) * 1_000)),
+        official=printable(member.title),
+    )
+
+
+def _tags(expression: str) -> tuple[str, ...] | None:
+    try:
+        return parse_tags(expression)
+    except FilterIllegal:
+        return (printable(expression.translate(_BLANKS)),)
 
 
 def _said(wish: tuple[str, ...] | str | None) -> broker_pb2.Filter:

@@ -14,6 +14,7 @@ from aerobee.broker.config import SessionConfig
 from aerobee.broker.edge.own.convert import (
     group_member,
     official_member,
+    self_assigning_member,
     subscriptions_of,
 )
 from aerobee.broker.edge.own.member_session import MemberSession
@@ -207,6 +208,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         await self._turns.turn(LISTINGS)
         official = self._clients.groups()
         known = {*self._coordinator.members.names(), *self._offsets.groups(), *official}
+        known.update(self._coordinator.ownership.self_assigned_groups())
         known.update(self._settings.names())
         sees = groups_seen()
         return broker_pb2.ListGroupsResponse(groups=sorted(filter(sees, known)))
@@ -225,7 +227,9 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         leases = {lease.key: lease for lease in self._coordinator.ownership.leases.held(group)}
         policy = self._settings.policy(group)
         official = self._clients.members(group)[:OFFICIAL_LISTED_MAX]
-        if not members and not official and not committed and policy == RetryPolicy():
+        remoting = self._coordinator.ownership.self_assigning(group)[:OFFICIAL_LISTED_MAX]
+        clients = [*members, *official, *remoting]
+        if not clients and not committed and policy == RetryPolicy():
             raise GroupNotFound(
                 f"group {group} has neither members, committed offsets nor settings on this broker"
             )
@@ -235,6 +239,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             members=[
                 *(group_member(member, now_s, sees) for member in members),
                 *(official_member(client, now_s, sees) for client in official),
+                *(self_assigning_member(member, now_s, sees) for member in remoting),
             ],
             retry=retry_settings(policy, self._settings.levels),
         )

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from aerobee.access.running import sends_now
 from aerobee.broker.groups.known_groups import KnownGroups
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.groups.self_assigned import SelfAssigned, SelfMember
@@ -24,11 +25,15 @@ from aerobee.remoting_core.connection import Connection
 from aerobee.rocketmq_remoting import fields as read
 from aerobee.rocketmq_remoting import json_bodies
 from aerobee.rocketmq_remoting.codes import Ask, Code
-from aerobee.rocketmq_remoting.heartbeats import Consuming, HeartBeat, Subscribed, read_heartbeat
+from aerobee.rocketmq_remoting.heartbeats import Consuming, Subscribed, read_heartbeat
 from aerobee.rocketmq_remoting.queues import queue_object, read_queues
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
 
+MaySend = Callable[[str], bool]
+"""Whether the user of a connection may send to a topic now."""
+_PRODUCERS_TRIED: Final = 16
+_LANGUAGE_LENGTH_MAX: Final = 20
 TOLD_AFTER_S: Final = 0.02
 """Clients that start together change a group once."""
 TOLD_PER_TURN: Final = 128
@@ -61,7 +66,7 @@ class RemotingClients:
         self._clock = clock
         self._check_master = check_master
         self._is_master = is_master
-        self._producers: dict[str, OrderedDict[Connection, None]] = {}
+        self._producers: dict[str, OrderedDict[Connection, MaySend]] = {}
         """By group; the one to ask next is first."""
         self._producing: dict[Connection, set[str]] = {}
         self._changed: dict[str, None] = {}
@@ -96,7 +101,11 @@ class RemotingClients:
                     has_new = True
                     continue
                 wants = before.wants
-            if await self._joins(connection, told, consuming, wants):
+            title = f"remoting client, {request.language[:_LANGUAGE_LENGTH_MAX]}"
+            member = SelfMember(
+                told.client_id, connection, consuming.is_broadcasting, wants, title=title
+            )
+            if await self._joins(connection, consuming, member):
                 changed.add(consuming.group)
         self._tell_changed(changed)
         fields = {
@@ -108,9 +117,8 @@ class RemotingClients:
     async def _joins(
         self,
         connection: Connection,
-        told: HeartBeat,
         consuming: Consuming,
-        wants: Mapping[str, Subscribed],
+        member: SelfMember[Subscribed],
     ) -> bool:
         """Whether the group's members must divide its queues again. A group that may not begin is
         passed over, as by Apache's brokers: the client would drop the whole heart-beat."""
@@ -123,7 +131,6 @@ class RemotingClients:
             await self._expressions.prepared(texts, consuming.group)
             if not connection.is_open:
                 return False
-            member = SelfMember(told.client_id, connection, consuming.is_broadcasting, wants)
             return self.members.heard(consuming.group, member, self._clock.monotonic_s())
         except AerobeeError:
             return False
@@ -186,19 +193,22 @@ class RemotingClients:
             return self._expressions.of(subscribed.expression)
         return parse_tags(subscribed.expression)
 
-    def producer(self, group: str) -> Connection | None:
-        """A connection of a producer group, another one each time."""
+    def producer(self, group: str, topic: str) -> Connection | None:
+        """A connection of a producer group whose user may send to the topic, another one each time.
+        Of many that may not, some are tried."""
         connections = self._producers.get(group)
-        if not connections:
-            return None
-        connection = next(iter(connections))
-        connections.move_to_end(connection)
-        return connection
+        for _ in range(min(len(connections or ()), _PRODUCERS_TRIED)):
+            assert connections is not None
+            connection, may_send = next(iter(connections.items()))
+            connections.move_to_end(connection)
+            if may_send(topic):
+                return connection
+        return None
 
     def _produces(self, group: str, connection: Connection) -> None:
         if len(self._producing) >= PRODUCERS_MAX and connection not in self._producing:
             return
-        self._producers.setdefault(group, OrderedDict())[connection] = None
+        self._producers.setdefault(group, OrderedDict())[connection] = sends_now()
         self._producing.setdefault(connection, set()).add(group)
 
     def _tell_changed(self, groups: Iterable[str]) -> None:

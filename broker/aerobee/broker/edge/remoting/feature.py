@@ -8,6 +8,9 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from aerobee.access.needs import Resources
+from aerobee.access.node import NodeAccess
+from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.feature import Delays
 from aerobee.broker.edge.remoting.clients import RemotingClients
@@ -17,6 +20,7 @@ from aerobee.broker.edge.remoting.progress import Progress
 from aerobee.broker.edge.remoting.pulls import Pulls
 from aerobee.broker.edge.remoting.send_backs import RemotingSendBacks
 from aerobee.broker.edge.remoting.sending import Sends
+from aerobee.broker.edge.remoting.tools import RemotingTools
 from aerobee.broker.edge.remoting.transactions import RemotingTransactions
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
 from aerobee.broker.features import Edge, Feature, Task
@@ -42,7 +46,9 @@ from aerobee.remoting_core.limits import RemotingLimits
 from aerobee.remoting_core.server import RemotingServer
 from aerobee.rocketmq_remoting.codes import Ask
 from aerobee.rocketmq_remoting.dispatch import Dispatch, LoggedLimits, Serve, log_bug
+from aerobee.rocketmq_remoting.guarding import guarded, peer_of
 from aerobee.rocketmq_remoting.heartbeats import Subscribed
+from aerobee.rocketmq_remoting.needs import remoting_needs
 from aerobee.rpc.memory_budget import MemoryBudget
 from aerobee.runtime.clock import Clock
 from aerobee.store.engine.message_store import MessageStore
@@ -58,6 +64,7 @@ class Parts(Protocol):
     clock: Clock
     chance: random.Random
     memory: MemoryBudget
+    access: NodeAccess
     store: MessageStore
     store_host: HostAddress
     roles: Roles
@@ -67,6 +74,7 @@ class Parts(Protocol):
     writes: OwnWrites
     egress: Egress
     queues: QueueReader
+    reads: ReadPool
     lookup: MessageLookup
     traffic: Traffic
     expressions: CompiledExpressions
@@ -93,7 +101,10 @@ class Remoting(Feature):
     def __init__(self, parts: Parts, opened: None = None) -> None:
         config, clock, coordinator = parts.config, parts.clock, parts.coordinator
         self.members: SelfAssigned[Subscribed] = SelfAssigned()
-        coordinator.ownership.exclude_self_assigned(self.members.has, self.members.client_ids)
+        self._quotas = parts.access.quotas
+        coordinator.ownership.exclude_self_assigned(
+            self.members.has, self.members.in_order, self.members.groups
+        )
         check_master = parts.guard.check_master
         self.clients = RemotingClients(
             config.broker_name,
@@ -105,32 +116,7 @@ class Remoting(Feature):
             check_master=check_master,
             is_master=parts.roles.may_act,
         )
-        self.sends = Sends(
-            OwnQueues(
-                config.broker_name,
-                parts.ingest,
-                parts.durability,
-                parts.delays.schedule,
-                clock,
-                is_master=parts.roles.may_act,
-                store_host_ipv6=parts.writes.store_host_ipv6,
-            ),
-            self.members,
-            RemotingDeadLetters(
-                parts.writes,
-                parts.retries.topics,
-                parts.durability,
-                clock,
-                parts.store_host,
-                check_master=check_master,
-                on_dead=parts.on_dead_letters,
-            ),
-            parts.guard,
-            clock,
-            parts.chance,
-            parts.store_host,
-            process_id=os.getpid(),
-        )
+        self.sends = _sends(parts, self.members)
         self.progress = Progress(
             parts.offsets, parts.queues, parts.guard, parts.store, self.members
         )
@@ -143,17 +129,29 @@ class Remoting(Feature):
             on_delivered=parts.traffic.delivered,
         )
         self.send_backs = RemotingSendBacks(
-            parts.retries.send_backs, parts.lookup, self.clients, check_master=check_master
+            parts.retries.send_backs,
+            parts.lookup,
+            self.clients,
+            Resources(config.cluster),
+            check_master=check_master,
         )
         self.transactions = RemotingTransactions(
-            config.broker_name, parts.transactions.ends, parts.lookup, self.clients
+            config.broker_name,
+            parts.transactions.ends,
+            parts.lookup,
+            self.clients,
+            Resources(config.cluster),
         )
-        self.lookups = RemotingLookups(parts.lookup)
+        self.lookups = RemotingLookups(parts.lookup, Resources(config.cluster))
+        self.tools = RemotingTools(
+            parts.guard, parts.store, parts.queues, parts.offsets, parts.reads.loop_turns
+        )
         parts.transactions.ask_also(self.transactions)
         parts.on_offset_set(self._offset_set)
         self.edges: tuple[Edge, ...] = ()
-        if config.remoting.enabled and not (config.access.enabled or config.tls.certificate):
-            self.server = _server(parts, Dispatch(self._table(), on_closed=self._disconnected))
+        if config.remoting.enabled:
+            table = guarded(self._table(), remoting_needs(config.cluster), parts.access)
+            self.server = _server(parts, Dispatch(table, on_closed=self._disconnected))
             parts.serve_beside(self.server)
             self.edges = (RemotingEdge(self.pulls),)
 
@@ -180,10 +178,15 @@ class Remoting(Feature):
             Ask.END_TRANSACTION: self.transactions.end,
             Ask.VIEW_MESSAGE_BY_ID: self.lookups.by_offset,
             Ask.QUERY_MESSAGE: self.lookups.by_key,
+            Ask.GET_TOPIC_STATS_INFO: self.tools.topic_stats,
+            Ask.GET_CONSUME_STATS: self.tools.group_stats,
+            Ask.GET_TOPIC_CONFIG: self.tools.topic_config,
+            Ask.GET_BROKER_RUNTIME_INFO: self.tools.broker_status,
         }
 
     def _disconnected(self, connection: Any) -> None:
         self.clients.disconnected(connection)
+        self._quotas.disconnected(peer_of(connection))
 
     def _offset_set(self, key: GroupQueue) -> None:
         self.progress.offset_set(key)
@@ -221,6 +224,36 @@ class RemotingEdge:
 
     async def stop(self, grace_s: float) -> None:
         """Its server stops with the one beside it."""
+
+
+def _sends(parts: Parts, members: SelfAssigned[Subscribed]) -> Sends:
+    config, clock = parts.config, parts.clock
+    return Sends(
+        OwnQueues(
+            config.broker_name,
+            parts.ingest,
+            parts.durability,
+            parts.delays.schedule,
+            clock,
+            is_master=parts.roles.may_act,
+            store_host_ipv6=parts.writes.store_host_ipv6,
+        ),
+        members,
+        RemotingDeadLetters(
+            parts.writes,
+            parts.retries.topics,
+            parts.durability,
+            clock,
+            parts.store_host,
+            check_master=parts.guard.check_master,
+            on_dead=parts.on_dead_letters,
+        ),
+        parts.guard,
+        clock,
+        parts.chance,
+        parts.store_host,
+        process_id=os.getpid(),
+    )
 
 
 def _server(parts: Parts, handler: Dispatch) -> RemotingServer:

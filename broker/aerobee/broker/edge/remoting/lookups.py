@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from aerobee.access.needs import Resources
+from aerobee.access.resources import SEEING
+from aerobee.access.running import require
+from aerobee.broker.edge.own.needs import topics_of
 from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
 from aerobee.remoting_core.command import Command
 from aerobee.remoting_core.connection import Connection
 from aerobee.rocketmq_remoting import fields as read
 from aerobee.rocketmq_remoting.codes import Code
 from aerobee.runtime.errors import MessageNotFound
+from aerobee.store.format.record import Record
 
 _MESSAGES_MAX: Final = 64
 
@@ -17,8 +22,9 @@ _MESSAGES_MAX: Final = 64
 class RemotingLookups:
     """On the loop."""
 
-    def __init__(self, lookup: MessageLookup) -> None:
+    def __init__(self, lookup: MessageLookup, resources: Resources) -> None:
         self._lookup = lookup
+        self._resources = resources
 
     async def by_offset(self, connection: Connection, request: Command) -> Command:
         """Code 33. Raises AerobeeError."""
@@ -26,6 +32,7 @@ class RemotingLookups:
             record = await self._lookup.by_offset(read.number(request.fields, "offset"))
         except MessageNotFound as error:
             return request.answer(Code.SYSTEM_ERROR, remark=str(error))
+        require(self._resources.topics(topics_of(Record(record)), SEEING))
         return request.answer(body=record)
 
     async def by_key(self, connection: Connection, request: Command) -> Command:

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import replace
 from typing import Final
 
+from aerobee.access.meter import PATIENCE_S, Meter, reading_meter
+from aerobee.access.quota import Traffic
+from aerobee.access.running import require_still
 from aerobee.broker.edge.remoting.clients import RemotingClients
 from aerobee.broker.edge.remoting.progress import Progress
 from aerobee.broker.groups.ownership import Ownership
@@ -29,12 +33,14 @@ from aerobee.broker.reading.filters import filter_of
 from aerobee.remoting_core.command import Command
 from aerobee.remoting_core.connection import Connection
 from aerobee.rocketmq_remoting.codes import Code, refusal
+from aerobee.rocketmq_remoting.dispatch import Answered
 from aerobee.rocketmq_remoting.heartbeats import Subscribed
 from aerobee.rocketmq_remoting.pulls import Pull
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import AerobeeError, Busy
+from aerobee.runtime.errors import AerobeeError, Busy, QuotaExceeded
 from aerobee.store.engine.queue_reads import QueueRead
 
+_REFUSED_AFTER_S_MAX: Final = 5.0
 WAITING_MAX: Final = 100_000
 """Pulls that wait at this broker."""
 
@@ -74,7 +80,7 @@ class Pulls:
         """Pulls that wait for a message."""
         return len(self._waiting)
 
-    def pull(self, connection: Connection, request: Command) -> Command | None:
+    def pull(self, connection: Connection, request: Command) -> Answered:
         """Codes 11 and 361. Raises AerobeeError."""
         pull = Pull.of(request.fields)
         key = GroupQueue(pull.group, pull.topic, pull.queue_id)
@@ -103,6 +109,11 @@ class Pulls:
             if pull.commit_offset:
                 self._progress.commit_quietly(key, pull.commit_offset)
         waiting = _Waiting(self, connection, request, pull, self._read_of(pull, subscribed))
+        meter = reading_meter(pull.group)
+        if meter is not None:
+            wait_s = meter.spend(Traffic.READ, 0, pull.group, patience_s=PATIENCE_S)
+            if wait_s:
+                return waiting.look_after(meter, wait_s)
         waiting.look()
         return None
 
@@ -151,6 +162,7 @@ class _Waiting:
 
     __slots__ = (
         "_connection",
+        "_context",
         "_deadline_s",
         "_is_over",
         "_is_parked",
@@ -172,6 +184,13 @@ class _Waiting:
         self._deadline_s = pulls.clock.monotonic_s() + pull.wait_ms / 1_000
         self._timer: asyncio.TimerHandle | None = None
         self._is_parked = self._is_over = False
+        # Others wake it, in calls of their own: it goes on as the caller's, who pays.
+        self._context = copy_context()
+
+    async def look_after(self, meter: Meter, wait_s: float) -> None:
+        """The same as `look` when it is the caller's turn."""
+        await meter.pause(wait_s)
+        self.look()
 
     def is_of(self, key: GroupQueue) -> bool:
         pull = self._pull
@@ -190,7 +209,11 @@ class _Waiting:
         if self._is_over or not self._connection.is_open:
             return
         try:
+            require_still()
             found = self._pulls.egress.read(self._wanted)
+        except QuotaExceeded as error:
+            self._refuse_later(error)
+            return
         except AerobeeError as error:
             self._reply(refusal(self._request, error))
             return
@@ -204,6 +227,9 @@ class _Waiting:
     async def _load(self, cold: ColdRead) -> None:
         try:
             found = await self._pulls.egress.load(cold)
+            require_still()
+        except QuotaExceeded as error:
+            self._refuse_later(error)
         except AerobeeError as error:
             self._reply(refusal(self._request, error))
         else:
@@ -217,7 +243,7 @@ class _Waiting:
         if found.code is ReadCode.OK and not found.count:
             # A whole scan without a match: others run first, then it goes on after it.
             self._wanted = replace(self._wanted, offset=found.next_offset, is_scan=True)
-            asyncio.get_running_loop().call_soon(self.look)
+            asyncio.get_running_loop().call_soon(self._look_again)
             return
         if found.code is ReadCode.NO_NEW_MESSAGE and found.suggested_broker_id is None:
             left_s = self._deadline_s - self._pulls.clock.monotonic_s()
@@ -235,28 +261,50 @@ class _Waiting:
 
     def _park(self, left_s: float) -> None:
         if not self._is_parked:
-            try:
-                self._pulls.enter(self)
-            except Busy as busy:
-                self._reply(refusal(self._request, busy))
+            if not self._parks():
                 return
-            self._is_parked = True
-            self._connection.when_closed(self._forget)
             self._timer = asyncio.get_running_loop().call_later(left_s, self.end)
         self._wanted = replace(self._wanted, is_scan=False)
         self._pulls.egress.wait(self._pull.topic, self._pull.queue_id, self._wake)
 
+    def _parks(self) -> bool:
+        """False: it could not, and is answered."""
+        if self._is_parked:
+            return True
+        try:
+            self._pulls.enter(self)
+        except Busy as busy:
+            self._reply(refusal(self._request, busy))
+            return False
+        self._is_parked = True
+        self._connection.when_closed(self._forget)
+        return True
+
     def _wake(self) -> None:
         """The queue has grown. Not in this turn: many may wait for the same message."""
         if self._connection.is_paused:
-            self._connection.when_writable(self.look)
+            self._connection.when_writable(self._look_again)
         else:
-            asyncio.get_running_loop().call_soon(self.look)
+            asyncio.get_running_loop().call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._context.run(self.look)
 
     def end(self) -> None:
         """Its time is over: it is told what is there now."""
         self._deadline_s = 0.0
-        self.look()
+        self._look_again()
+
+    def _refuse_later(self, error: QuotaExceeded) -> None:
+        """Clients ask again at once: they are told when their next chance has come."""
+        answer = refusal(self._request, error)
+        if not self._deadline_s or not self._parks():
+            self._reply(answer)
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        pause_s = min(error.retry_after_ms / 1_000, _REFUSED_AFTER_S_MAX)
+        self._timer = asyncio.get_running_loop().call_later(pause_s, self._reply, answer)
 
     def _reply(self, answer: Command) -> None:
         if not self._is_over:

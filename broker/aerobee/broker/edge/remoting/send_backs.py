@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from aerobee.access.needs import Resources
+from aerobee.access.resources import Action
+from aerobee.access.running import require
 from aerobee.broker.edge.remoting.clients import RemotingClients
 from aerobee.broker.groups.ownership import SELFS
 from aerobee.broker.groups.queue_leases import GroupQueue
@@ -29,12 +32,14 @@ class RemotingSendBacks:
         send_backs: SendBacks,
         lookup: MessageLookup,
         clients: RemotingClients,
+        resources: Resources,
         *,
         check_master: Callable[[], None],
     ) -> None:
         self._send_backs = send_backs
         self._lookup = lookup
         self._clients = clients
+        self._resources = resources
         self._check_master = check_master
 
     async def send_back(self, connection: Connection, request: Command) -> Command:
@@ -44,6 +49,7 @@ class RemotingSendBacks:
         group = read.text(fields, "group")
         names.check_group_name(group)
         record = Record(await self._lookup.by_offset(read.number(fields, "offset")))
+        require([self._resources.topic(record.topic, Action.SUB)])
         member = self._clients.members.of_connection(group, connection)
         retries_max = read.number(fields, "maxReconsumeTimes", -1)
         sender = Sender(

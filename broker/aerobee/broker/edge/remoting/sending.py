@@ -6,6 +6,8 @@ import random
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, NamedTuple
 
+from aerobee.access.meter import PATIENCE_S, Meter, sending_meter
+from aerobee.access.quota import Traffic
 from aerobee.broker.edge.remoting.dead_letters import RemotingDeadLetters, attempts_if_given_up
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
 from aerobee.broker.groups.self_assigned import SelfAssigned
@@ -17,7 +19,7 @@ from aerobee.rocketmq_remoting import fields as read
 from aerobee.rocketmq_remoting.codes import Ask, Code, refusal
 from aerobee.rocketmq_remoting.dispatch import failure
 from aerobee.rocketmq_remoting.heartbeats import Subscribed
-from aerobee.rocketmq_remoting.sends import Message, Send, long_names
+from aerobee.rocketmq_remoting.sends import Message, Send, send_fields
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, MessageIllegal, TopicNotFound
 from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
@@ -78,11 +80,29 @@ class Sends:
         self._ids = UniqueIdGenerator(chance, ip=store_host.ip, process_id=process_id)
         self._turn = chance.randrange(1 << 16)
 
-    def send(self, connection: Connection, request: Command) -> Coroutine[Any, Any, Command] | None:
+    def send(
+        self, connection: Connection, request: Command
+    ) -> Coroutine[Any, Any, Command | None] | None:
         """Codes 10, 310 and 320. Raises AerobeeError: nothing was stored."""
-        fields = dict(request.fields)
-        if request.code != Ask.SEND_MESSAGE:
-            fields = long_names(fields)
+        meter = sending_meter()
+        if meter is not None:
+            size = len(request.body) + sum(map(len, request.fields.values()))
+            wait_s = meter.spend(Traffic.SEND, size, patience_s=PATIENCE_S)
+            if wait_s:
+                return self._send_later(meter, wait_s, connection, request)
+        return self._send(connection, request)
+
+    async def _send_later(
+        self, meter: Meter, wait_s: float, connection: Connection, request: Command
+    ) -> Command | None:
+        await meter.pause(wait_s)
+        later = self._send(connection, request)
+        return None if later is None else await later
+
+    def _send(
+        self, connection: Connection, request: Command
+    ) -> Coroutine[Any, Any, Command] | None:
+        fields = send_fields(request)
         send = Send.of(fields)
         if send.topic.startswith(RETRY_PREFIX) and (attempts := attempts_if_given_up(fields)):
             group = send.topic.removeprefix(RETRY_PREFIX)

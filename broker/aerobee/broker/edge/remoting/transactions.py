@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from aerobee.access.needs import Resources
+from aerobee.access.resources import Action
+from aerobee.access.running import require
 from aerobee.broker.edge.remoting.clients import RemotingClients
 from aerobee.broker.reading.message_lookup import MessageLookup
 from aerobee.broker.transactions.ends import Ends
@@ -39,12 +42,18 @@ class RemotingTransactions:
     """On the loop. Implements `transactions.questions.Producers`."""
 
     def __init__(
-        self, broker_name: str, ends: Ends, lookup: MessageLookup, clients: RemotingClients
+        self,
+        broker_name: str,
+        ends: Ends,
+        lookup: MessageLookup,
+        clients: RemotingClients,
+        resources: Resources,
     ) -> None:
         self._broker_name = broker_name
         self._ends = ends
         self._lookup = lookup
         self._clients = clients
+        self._resources = resources
 
     async def end(self, connection: Connection, request: Command) -> Command:
         """Code 37. The half message says which transaction it is; the client's words must fit it.
@@ -65,6 +74,7 @@ class RemotingTransactions:
             or half.offset != read.number(fields, "tranStateTableOffset")
         ):
             raise InvalidArgument("the half message there is not the one that the producer names")
+        require([self._resources.topic(half.topic, Action.PUB)])
         name = TransactionName(half.topic, half.transaction_id)
         ended = await self._ends.end(name, outcome, _TIMEOUT_MS)
         if ended is not outcome:
@@ -81,7 +91,7 @@ class RemotingTransactions:
     def ask(self, question: Question) -> bool:
         """Code 39; see `Producers`."""
         half = question.half
-        connection = self._clients.producer(half.producer_group)
+        connection = self._clients.producer(half.producer_group, half.topic)
         if connection is None or connection.is_paused or half.size > _ASKED_BYTES_MAX:
             return False
         record = question.record

@@ -1,0 +1,148 @@
+"""What each request of remoting needs, by its code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from aerobee.access.needs import MethodNeeds, Resources, needing
+from aerobee.access.resources import SEEING, Action, Need
+from aerobee.remoting_core.command import Command
+from aerobee.rocketmq_remoting import fields as read
+from aerobee.rocketmq_remoting.codes import Ask
+from aerobee.rocketmq_remoting.heartbeats import read_heartbeat
+from aerobee.rocketmq_remoting.json_bodies import read_object
+from aerobee.rocketmq_remoting.queues import read_queues
+from aerobee.rocketmq_remoting.routes import DEFAULT_TOPIC
+from aerobee.rocketmq_remoting.sends import send_fields
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
+from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
+
+
+class RemotingNeeds:
+    """How requests name what they apply to. Each raises InvalidArgument if it is not named."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._of = resources
+
+    def _group(self, request: Command, name: str) -> Need:
+        return self._of.group(read.text(request.fields, name), Action.SUB)
+
+    def _topic(self, request: Command, actions: Action) -> Need:
+        return self._of.topic(read.text(request.fields, "topic"), actions)
+
+    def route(self, request: Command, _: str) -> Iterable[Need]:
+        """The name by which producers ask whether topics may be created is no topic."""
+        if request.fields.get("topic") == DEFAULT_TOPIC:
+            return ()
+        return (self._topic(request, Action.PUB | Action.SUB),)
+
+    def sent(self, request: Command, _: str) -> Iterable[Need]:
+        """A consumer gives a message up by sending it to its group's retry topic."""
+        topic = read.text(send_fields(request), "topic")
+        is_given_up = topic.startswith(RETRY_PREFIX)
+        return (self._of.topic(topic, Action.SUB if is_given_up else Action.PUB),)
+
+    def recalled(self, request: Command, _: str) -> Iterable[Need]:
+        try:
+            handle = RecallHandle.decode(read.text(request.fields, "recallHandle"))
+        except RecallHandleIllegal as error:
+            raise InvalidArgument(str(error)) from None
+        return (self._of.topic(handle.topic, Action.PUB),)
+
+    def queue_of_group(self, request: Command, _: str) -> Iterable[Need]:
+        return (self._group(request, "consumerGroup"), self._topic(request, Action.SUB))
+
+    def queue(self, request: Command, _: str) -> Iterable[Need]:
+        return (self._topic(request, SEEING | Action.PUB),)
+
+    def members(self, request: Command, _: str) -> Iterable[Need]:
+        return (self._group(request, "consumerGroup"),)
+
+    def heart_beat(self, request: Command, _: str) -> Iterable[Need]:
+        """Producer groups are names without rights: whether a producer is asked about a message
+        depends on its right to send to the message's topic."""
+        needs = set()
+        for each in read_heartbeat(request.body).consumers:
+            needs.add(self._of.group(each.group, Action.SUB))
+            needs |= {self._of.topic(topic, Action.SUB) for topic in each.subscriptions}
+        return needs
+
+    def left(self, request: Command, _: str) -> Iterable[Need]:
+        if request.fields.get("consumerGroup"):
+            return (self._group(request, "consumerGroup"),)
+        return ()
+
+    def checked(self, request: Command, _: str) -> Iterable[Need]:
+        group = read_object(request.body).get("group")
+        if not isinstance(group, str) or not group:
+            raise InvalidArgument("the body names no group")
+        return (self._of.group(group, Action.SUB),)
+
+    def locks(self, request: Command, _: str) -> Iterable[Need]:
+        asked = read_queues(request.body)
+        if not asked.group:
+            raise InvalidArgument("the body names no group")
+        topics = self._of.topics((queue.topic for queue in asked.queues), Action.SUB)
+        return (self._of.group(asked.group, Action.SUB), *topics)
+
+    def sent_back(self, request: Command, _: str) -> Iterable[Need]:
+        """The message's topic is judged once it is found: clients name another."""
+        return (self._group(request, "group"),)
+
+    def ended(self, request: Command, _: str) -> Iterable[Need]:
+        """As in `sent_back`: old clients name no topic."""
+        return ()
+
+    def seen(self, request: Command, _: str) -> Iterable[Need]:
+        return (self._topic(request, SEEING),)
+
+    def group_seen(self, request: Command, _: str) -> Iterable[Need]:
+        return (self._of.group(read.text(request.fields, "consumerGroup"), SEEING),)
+
+    def cluster(self, request: Command, _: str) -> Iterable[Need]:
+        return (self._of.cluster(Action.GET),)
+
+    def all_topics(self, request: Command, _: str) -> Iterable[Need]:
+        return (self._of.all_topics(Action.LIST),)
+
+    def seen_later(self, request: Command, _: str) -> Iterable[Need]:
+        """As in `ended`."""
+        return ()
+
+
+def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
+    """By the code of requests."""
+    of = RemotingNeeds(Resources(cluster))
+    sends, pulls = needing(of.sent), needing(of.queue_of_group, judged_again=True)
+    progress, bounds, locks = needing(of.queue_of_group), needing(of.queue), needing(of.locks)
+    return {
+        Ask.GET_ROUTEINFO_BY_TOPIC: needing(of.route),
+        Ask.SEND_MESSAGE: sends,
+        Ask.SEND_MESSAGE_V2: sends,
+        Ask.SEND_BATCH_MESSAGE: sends,
+        Ask.RECALL_MESSAGE: needing(of.recalled),
+        Ask.PULL_MESSAGE: pulls,
+        Ask.LITE_PULL_MESSAGE: pulls,
+        Ask.HEART_BEAT: needing(of.heart_beat),
+        Ask.UNREGISTER_CLIENT: needing(of.left),
+        Ask.GET_CONSUMER_LIST_BY_GROUP: needing(of.members),
+        Ask.CHECK_CLIENT_CONFIG: needing(of.checked),
+        Ask.LOCK_BATCH_MQ: locks,
+        Ask.UNLOCK_BATCH_MQ: locks,
+        Ask.QUERY_CONSUMER_OFFSET: progress,
+        Ask.UPDATE_CONSUMER_OFFSET: progress,
+        Ask.GET_MAX_OFFSET: bounds,
+        Ask.GET_MIN_OFFSET: bounds,
+        Ask.SEARCH_OFFSET_BY_TIMESTAMP: bounds,
+        Ask.CONSUMER_SEND_MSG_BACK: needing(of.sent_back),
+        Ask.END_TRANSACTION: needing(of.ended),
+        Ask.VIEW_MESSAGE_BY_ID: needing(of.seen_later),
+        Ask.QUERY_MESSAGE: needing(of.seen),
+        Ask.GET_BROKER_CLUSTER_INFO: needing(of.cluster),
+        Ask.GET_BROKER_RUNTIME_INFO: needing(of.cluster),
+        Ask.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: needing(of.all_topics),
+        Ask.GET_TOPIC_STATS_INFO: needing(of.seen),
+        Ask.GET_TOPIC_CONFIG: needing(of.seen),
+        Ask.GET_CONSUME_STATS: needing(of.group_seen),
+    }
