@@ -176,13 +176,13 @@ class _Reader:
     def either(self) -> Value:
         found = self._both()
         while self.took("or"):
-            found = _or(found, self._both())
+            found = _joined(found, self._both(), decides=True)
         return found
 
     def _both(self) -> Value:
         found = self._denied()
         while self.took("and"):
-            found = _and(found, self._denied())
+            found = _joined(found, self._denied(), decides=False)
         return found
 
     def _denied(self) -> Value:
@@ -463,28 +463,18 @@ def _member(value: Value, name: str) -> Value:
     return found
 
 
-def _and(left: Value, right: Value) -> Value:
-    def found(row: Row) -> bool | None:
+def _joined(left: Value, right: Value, *, decides: bool) -> Value:
+    """OR if a true one decides alone, AND if a false one does; unknown if nothing decides and one
+    is unknown."""
+
+    def found(row: Row) -> Any:
         first = left(row)
-        if first is False:
-            return False
+        if first is decides:
+            return decides
         second = right(row)
-        if second is False:
-            return False
-        return None if first is None or second is None else True
-
-    return found
-
-
-def _or(left: Value, right: Value) -> Value:
-    def found(row: Row) -> bool | None:
-        first = left(row)
-        if first is True:
-            return True
-        second = right(row)
-        if second is True:
-            return True
-        return None if first is None or second is None else False
+        if second is decides:
+            return decides
+        return None if first is None or second is None else not decides
 
     return found
 
