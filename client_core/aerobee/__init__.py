@@ -66,6 +66,9 @@ if TYPE_CHECKING:
     from aerobee.client_core.transactions import OpenTransactions as OpenTransactions
     from aerobee.client_core.transactions import TransactionOutcome as TransactionOutcome
     from aerobee.cluster_view.route import MessageQueue as MessageQueue
+    from aerobee.consumer_client.answers import Batch as Batch
+    from aerobee.consumer_client.answers import Reject as Reject
+    from aerobee.consumer_client.answers import RetryLater as RetryLater
     from aerobee.consumer_client.blocking import BlockingPullConsumer as BlockingPullConsumer
     from aerobee.consumer_client.blocking import BlockingPushConsumer as BlockingPushConsumer
     from aerobee.consumer_client.filters import sql as sql
@@ -159,6 +162,7 @@ _NAMES = {
         "TransactionOutcome",
     ),
     "aerobee.cluster_view.route": ("MessageQueue",),
+    "aerobee.consumer_client.answers": ("Batch", "Reject", "RetryLater"),
     "aerobee.consumer_client.blocking": ("BlockingPullConsumer", "BlockingPushConsumer"),
     "aerobee.consumer_client.filters": ("sql",),
     "aerobee.consumer_client.flow_control": ("FlowLimits",),

@@ -246,6 +246,9 @@ class BlockingPullConsumer(_BlockingConsumer[_PullConsumerOfThread]):
     def processing(self, message: ReceivedMessage) -> Iterator[ReceivedMessage]:
         """Handle one message: it is done when the block ends, and comes again if that raises.
 
+        `RetryLater(after=...)` says that it comes again after a while, and `Reject(reason)` that it
+        is a dead letter; neither leaves the block as an exception.
+
         A failed message comes with the next `poll`, before newer ones of its queue, and its
         `reconsume_times` says how often it failed here. A queue's committed offset is the lowest
         one that is not done, so several messages may be handled at a time, in any order; after a
@@ -264,6 +267,8 @@ class BlockingPullConsumer(_BlockingConsumer[_PullConsumerOfThread]):
         Raises:
             InvalidArgument: polling again would acknowledge the message: the consumer was made
                 without auto_commit=False; or it is not of `poll`.
+            AerobeeError: at the end of the block, its broker could not be told of a `Reject`; the
+                message comes again.
         """
         block = self._thread.do(lambda consumer: consumer.processing(message))
         self._thread.do(lambda _: block.begin())
@@ -272,9 +277,10 @@ class BlockingPullConsumer(_BlockingConsumer[_PullConsumerOfThread]):
                 yield message
         except BaseException as error:
             failure = error  # `except` deletes its name before the thread uses it.
-            self._thread.do(lambda _: block.end(failure))
-            raise
-        self._thread.do(lambda _: block.end(None))
+            if not self._thread.call(lambda _: block.answered(failure)):
+                raise
+        else:
+            self._thread.call(lambda _: block.answered(None))
 
     def commit(self) -> None:
         """All messages handed out so far are done, but for those in a block of `processing` and

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from aerobee.client_core.defaults import check_whole_number
 from aerobee.client_core.message import ReceivedMessage
+from aerobee.consumer_client.answers import Answer, Batch
 from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.runtime.errors import InvalidArgument
 
@@ -40,9 +41,12 @@ class Ordering(StrEnum):
 
 Messages = Sequence[ReceivedMessage]
 
-Listener = Callable[[Messages], ConsumeResult | Awaitable[ConsumeResult | None] | None]
+Result = ConsumeResult | Answer | None
+
+Listener = Callable[[Batch], Result | Awaitable[Result]]
 """Called with 1 to `consume_batch_max` messages of one queue, in order. Returning None or SUCCESS
-finishes them; after RETRY_LATER or any exception they are handled again."""
+finishes them; after RETRY_LATER, `RetryLater` or any exception they are handled again; `Reject`,
+returned or raised, makes them dead letters. See `Batch` for answers that differ by message."""
 
 OnExhausted = Callable[[Messages, int], Exhausted | Awaitable[Exhausted]]
 """Called with messages and the number of their failures, at the last allowed failure and at each
@@ -64,6 +68,8 @@ class ListenerOptions:
     else 1 s after the first failure, then twice as long each time, up to 1 min."""
     on_exhausted: OnExhausted | None = None
     """Decides after `retry.attempts_max` failures; None keeps retrying."""
+    gets_batches: bool = False
+    """It is given a `Batch` even if there is one message."""
 
     def __post_init__(self) -> None:
         check_whole_number("max_concurrency", self.max_concurrency, minimum=1)

@@ -37,6 +37,7 @@ from aerobee.consumer_client.listener import (
     Ordering,
 )
 from aerobee.consumer_client.listener_pool import Exit, ListenerPool
+from aerobee.consumer_client.listener_shape import gets_batches
 from aerobee.consumer_client.listener_threads import threads_for
 from aerobee.consumer_client.options import ConsumerConfig, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment
@@ -63,8 +64,10 @@ class PushConsumer:
     member gets everything and keeps its own offsets in a local file.
 
     A message whose listener fails is handled again, as the group is configured, and ends as a dead
-    letter; with `retry` or `on_exhausted` it is handled again until it succeeds or `on_exhausted`
-    decides to skip it. Nothing is dropped silently.
+    letter. A listener that raises or returns `RetryLater(after=...)` says when it is handled again,
+    and one that raises or returns `Reject(reason)` makes it a dead letter at once. With `retry` or
+    `on_exhausted` it is handled again until it succeeds or `on_exhausted` decides to skip it.
+    Nothing is dropped silently.
     The committed offset never passes a message that is not finished. A message is seen again
     after a crash, and when its queue moves to another member in the middle of its handling:
     listeners must be ready for that.
@@ -173,6 +176,7 @@ class PushConsumer:
                 retry=retry or RetryPolicy(),
                 suspend_ms=suspend_ms,
                 on_exhausted=on_exhausted,
+                gets_batches=gets_batches(listener),
             ),
         )
         self._sending_back: SendingBack | None = None
@@ -198,6 +202,7 @@ class PushConsumer:
             attempts=self._attempts,
             group=settings.group,
             send_back=self._send_back if self._sends_back or counts_at_broker else None,
+            reject=None if settings.broadcasting else self._send_back,
             on_exit=self._on_exit,
         )
 

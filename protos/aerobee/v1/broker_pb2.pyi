@@ -649,16 +649,18 @@ class SendBackRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., client_id: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., lease_epoch: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[FailedMessage, _Mapping]]] = ..., retries_max: _Optional[int] = ..., attempts: _Optional[int] = ...) -> None: ...
 
 class FailedMessage(_message.Message):
-    __slots__ = ("offset", "level", "reason_class", "reason")
+    __slots__ = ("offset", "level", "reason_class", "reason", "after_ms")
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     REASON_CLASS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     offset: int
     level: int
     reason_class: str
     reason: str
-    def __init__(self, offset: _Optional[int] = ..., level: _Optional[int] = ..., reason_class: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    after_ms: int
+    def __init__(self, offset: _Optional[int] = ..., level: _Optional[int] = ..., reason_class: _Optional[str] = ..., reason: _Optional[str] = ..., after_ms: _Optional[int] = ...) -> None: ...
 
 class SendBackResponse(_message.Message):
     __slots__ = ("results",)
