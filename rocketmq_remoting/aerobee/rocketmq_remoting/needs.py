@@ -177,6 +177,7 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
         Ask.UPDATE_CONSUMER_OFFSET: progress,
         Ask.GET_MAX_OFFSET: bounds,
         Ask.GET_MIN_OFFSET: bounds,
+        Ask.GET_EARLIEST_MSG_STORETIME: bounds,
         Ask.SEARCH_OFFSET_BY_TIMESTAMP: bounds,
         Ask.GET_EARLIEST_MSG_STORETIME: bounds,
         Ask.CONSUMER_SEND_MSG_BACK: needing(of.sent_back),

@@ -251,6 +251,7 @@ class Remoting(Feature):
             Ask.UPDATE_CONSUMER_OFFSET: self.progress.update,
             Ask.GET_MAX_OFFSET: self.progress.last,
             Ask.GET_MIN_OFFSET: self.progress.first,
+            Ask.GET_EARLIEST_MSG_STORETIME: self.progress.first_time,
             Ask.SEARCH_OFFSET_BY_TIMESTAMP: self.progress.at_time,
             Ask.CONSUMER_SEND_MSG_BACK: self.send_backs.send_back,
             Ask.END_TRANSACTION: self.transactions.end,

@@ -135,6 +135,15 @@ class Progress:
         """Code 31. Raises AerobeeError."""
         return request.answer(fields={"offset": str(self._bounds(request)[0])})
 
+    async def first_time(self, connection: Connection, request: Command) -> Command:
+        """Code 32: when the queue's first message was stored, -1 without one. Raises
+        AerobeeError."""
+        self._bounds(request)
+        fields = request.fields
+        topic, queue_id = read.text(fields, "topic"), read.number(fields, "queueId")
+        stored_ms = await self._queues.first_store_timestamp_ms(topic, queue_id)
+        return request.answer(fields={"timestamp": str(stored_ms or -1)})
+
     async def at_time(self, connection: Connection, request: Command) -> Command:
         """Code 29. Raises AerobeeError."""
         self._bounds(request)

@@ -164,6 +164,8 @@ class Sends:
             named = RecallHandle.decode(handle)
         except RecallHandleIllegal as error:
             raise MessageIllegal(str(error)) from None
+        if (topic := request.fields.get("topic", named.topic)) != named.topic:
+            raise MessageIllegal(f"the handle is of a message of {named.topic}, not of {topic}")
         await self._queues.recall(handle)
         return request.answer(fields={"msgId": named.unique_key})
 
