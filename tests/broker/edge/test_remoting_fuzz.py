@@ -15,7 +15,7 @@ from aerobee.rocketmq_remoting.codes import Ask
 from tests.broker.conftest import RunningBroker
 from tests.support.remoting_peer import Peer, peer_at
 
-SERVED = (10, 11, 12, 14, 15, 28, 29, 30, 31, 33, 34, 35, 36, 37, 38, 41, 42, 46, 202, 208, 310,
+SERVED = (10, 11, 12, 14, 15, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 41, 42, 46, 202, 208, 310,
           320, 351, 361, 370)  # fmt: skip
 NAMES = ("topic", "consumerGroup", "group", "producerGroup", "queueId", "queueOffset", "sysFlag",
          "maxMsgNums", "maxMsgBytes", "commitOffset", "suspendTimeoutMillis", "subscription",
