@@ -77,6 +77,10 @@ audit-proof: setup .venv/.java
 audit-damages: setup
 	$(RUN) python -m tests.offset_audit.damages.campaign --damages 1000
 
+# 100 audits of a healthy cluster that is never at rest: none may find what is not true.
+audit-motion: setup
+	$(RUN) python -m tests.offset_audit.damages.motion --audits 100
+
 # For every edit: tests without real processes.
 test-fast: setup
 	$(RUN) pytest -m "not slow" --forks 2
