@@ -1,5 +1,6 @@
 // Runs scenarios with one release of Apache's remoting clients: see README.md.
 
+import java.io.PrintStream;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
@@ -26,7 +27,7 @@ public final class Suite {
     "Restarts"
   };
   private static final long PATIENCE_S = 150;
-  private static final long START_NS = System.nanoTime();
+  private static final PrintStream ANSWERS = System.out;
 
   /** What a scenario does. */
   interface Body {
@@ -89,6 +90,8 @@ public final class Suite {
   }
 
   public static void main(String[] arguments) throws Exception {
+    // What libraries log to standard output is no answer.
+    System.setOut(System.err);
     Suite suite = new Suite();
     for (String table : TABLES) {
       try {
@@ -107,10 +110,10 @@ public final class Suite {
   }
 
   static synchronized void say(Object... fields) {
-    System.out.println(Arrays.stream(fields)
+    ANSWERS.println(Arrays.stream(fields)
         .map(field -> String.valueOf(field).replaceAll("\\s+", " "))
         .collect(Collectors.joining("\t")));
-    System.out.flush();
+    ANSWERS.flush();
   }
 
   private void list() {
@@ -202,9 +205,5 @@ public final class Suite {
     String answer = answers.poll(PATIENCE_S, TimeUnit.SECONDS);
     Check.that(answer != null && !answer.startsWith("error"), what + " " + broker + ": " + answer);
     return answer;
-  }
-
-  static double nowS() {
-    return (System.nanoTime() - START_NS) / 1e9;
   }
 }

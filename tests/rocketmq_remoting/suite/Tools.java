@@ -138,8 +138,6 @@ final class Tools {
           return true;
         }
       }, "a refusal");
-      Check.soon(() -> x.reader(x.group("late")).start().gets(1).get(0).body().equals("before"),
-          "the message of before");
     });
     suite.add("tool.group-retries", "A tool can set how often a group retries", x -> {
       Reader reader = x.reader().handling((message, times) -> false).start();

@@ -67,11 +67,10 @@ final class Transactions {
     });
     suite.add("transaction.rollback", "A message that is rolled back does not arrive", x -> {
       Reader reader = x.reader().start();
-      Owner owner = new Owner(x, COMMIT);
+      Owner owner = new Owner(x, UNKNOW);
       owner.sends(x.message("gone"), ROLLBACK);
       owner.sends(x.message("kept"), COMMIT);
       reader.getsOnly("kept");
-      Check.equal(List.of(), owner.checked);
     });
     suite.add("transaction.checked-commit", "A check that answers commit lets it arrive", x -> {
       Reader reader = x.reader().start();
@@ -152,7 +151,7 @@ final class Transactions {
     });
     suite.add("transaction.many", "Transactions at once end each as they should", x -> {
       Reader reader = x.reader().start();
-      Owner owner = new Owner(x, COMMIT);
+      Owner owner = new Owner(x, UNKNOW);
       String[] kept = new String[20];
       for (int number = 0; number < 40; number++) {
         owner.sends(x.message("t" + number), number % 2 == 0 ? COMMIT : ROLLBACK);
