@@ -59,12 +59,16 @@ if TYPE_CHECKING:
     from aerobee.client_core.messages import FoundMessages as FoundMessages
     from aerobee.client_core.messages import QueueMessages as QueueMessages
     from aerobee.client_core.offsets import QueueBounds as QueueBounds
+    from aerobee.client_core.recurring import RecurringSchedule as RecurringSchedule
     from aerobee.client_core.schedules import WaitingMessage as WaitingMessage
     from aerobee.client_core.schedules import WaitingMessages as WaitingMessages
     from aerobee.client_core.transactions import OpenTransaction as OpenTransaction
     from aerobee.client_core.transactions import OpenTransactions as OpenTransactions
     from aerobee.client_core.transactions import TransactionOutcome as TransactionOutcome
     from aerobee.cluster_view.route import MessageQueue as MessageQueue
+    from aerobee.consumer_client.answers import Batch as Batch
+    from aerobee.consumer_client.answers import Reject as Reject
+    from aerobee.consumer_client.answers import RetryLater as RetryLater
     from aerobee.consumer_client.blocking import BlockingPullConsumer as BlockingPullConsumer
     from aerobee.consumer_client.blocking import BlockingPushConsumer as BlockingPushConsumer
     from aerobee.consumer_client.filters import sql as sql
@@ -148,6 +152,7 @@ _NAMES = {
     "aerobee.client_core.master_search": ("AnswerDict", "AnswerList"),
     "aerobee.client_core.messages": ("FoundMessages", "QueueMessages"),
     "aerobee.client_core.offsets": ("QueueBounds",),
+    "aerobee.client_core.recurring": ("RecurringSchedule",),
     "aerobee.client_core.schedules": ("WaitingMessage", "WaitingMessages"),
     "aerobee.client_core.cluster": ("ClusterConnection",),
     "aerobee.client_core.message": ("Message", "ReceivedMessage"),
@@ -157,6 +162,7 @@ _NAMES = {
         "TransactionOutcome",
     ),
     "aerobee.cluster_view.route": ("MessageQueue",),
+    "aerobee.consumer_client.answers": ("Batch", "Reject", "RetryLater"),
     "aerobee.consumer_client.blocking": ("BlockingPullConsumer", "BlockingPushConsumer"),
     "aerobee.consumer_client.filters": ("sql",),
     "aerobee.consumer_client.flow_control": ("FlowLimits",),

@@ -228,7 +228,9 @@ def part_entries(node: ast.ClassDef, module: ModuleType) -> Iterator[str]:
         assert isinstance(part, ast.ClassDef)
         first, *_ = (ast.get_docstring(part) or "").partition("\n\n")
         yield f"#### {owner}\n\n{prose(first)}\n"
-        for method in methods_of(part):
+        inherited = [each for base in hidden_bases(kind).values() for each in methods_of(base)]
+        own = {method.name for method in methods_of(part)}
+        for method in [*(each for each in inherited if each.name not in own), *methods_of(part)]:
             if not method.name.startswith("_"):
                 yield method_entry(owner, method)
 

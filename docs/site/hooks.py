@@ -38,7 +38,7 @@ OTHERS = (
 DECISIONS = "docs/decisions"
 NOT_FOR_USERS = ("Operators", "Contributors")
 """Sections of the navigation; those before them are what a developer has to look through."""
-USERS_MAX = 35
+USERS_MAX = 40
 DEEP = re.compile(r"docs/(decisions|internals|operations)/|CHANGELOG|CONTRIBUTING|deploy/|tests/")
 """What is found after guides that have the same words."""
 MOVED = {

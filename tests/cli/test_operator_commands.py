@@ -336,3 +336,32 @@ def test_a_group_with_a_member_is_deleted_by_force_only_and_its_member_begins_an
     finally:
         member.kill()
         member.wait()
+
+
+def test_a_schedule_is_added_listed_changed_run_paused_and_removed(cluster: Up) -> None:
+    cluster.run("topic", "create", "reports", "--queues", "1")
+    added = cluster.run(
+        *("schedule", "add", "daily", "reports", "--cron", "0 8 * * MON-FRI"),
+        *("--zone", "Europe/Berlin", "--body", "go", "--tag", "t", "--key", "k"),
+    )
+    assert "daily runs next at" in added.stdout
+    again = cluster.run(
+        "schedule", "add", "daily", "reports", "--every", "1h", "--body", "go", expect=1
+    )
+    assert "there is a schedule 'daily'" in again.stderr
+    cluster.run("schedule", "add", "x", "reports", "--body", "go", expect=2)
+    cluster.run("schedule", "run-now", "daily")
+    assert received(cluster, "reports", "readers", 1) == ["go"]
+    assert "Europe/Berlin" in cluster.run("schedule", "recurring", "--wide").stdout
+    cluster.run("schedule", "pause", "daily")
+    cluster.run("schedule", "change", "daily", "--every", "1h", "--max-runs", "5", "--body", "!")
+    (row,) = cluster.json("schedule", "recurring", "reports")["schedules"]
+    assert (row["everyMs"], row["maxRuns"], row["body"]) == (3_600_000, 5, "!")
+    assert (row["paused"], row["tag"], row["keys"]) == (True, "t", ["k"])
+    cluster.run("schedule", "resume", "daily")
+    shown = json.loads(cluster.run("schedule", "show", "daily").stdout)
+    assert shown["nextMs"] > shown["createdMs"]
+    cluster.run("schedule", "remove", "daily", "--yes")
+    cluster.run("schedule", "show", "daily", expect=1)
+    gone = cluster.json("schedule", "pause", "daily", expect=1)
+    assert [each["paused"] for each in gone] == [False]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.consumer_client.answers import Answer, Batch, Reject, RetryLater
 from aerobee.consumer_client.blocking import BlockingPullConsumer, BlockingPushConsumer
 from aerobee.consumer_client.filters import sql
 from aerobee.consumer_client.flow_control import FlowLimits
@@ -37,8 +38,10 @@ from aerobee.consumer_client.strategies import (
 from aerobee.domain.sql_filter.expression import SqlExpression
 
 __all__ = [
+    "Answer",
     "Averagely",
     "AveragelyByCircle",
+    "Batch",
     "BlockingPullConsumer",
     "BlockingPushConsumer",
     "ByConfiguration",
@@ -60,6 +63,8 @@ __all__ = [
     "RebalanceStrategy",
     "ReceivedBatch",
     "ReceivedMessage",
+    "Reject",
+    "RetryLater",
     "RetryPolicy",
     "SqlExpression",
     "StartFrom",

@@ -20,7 +20,7 @@ from aerobee.client_core.telemetry import Telemetry
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.ending_signals import sigterm_interrupts
 from aerobee.consumer_client.filters import Expression
-from aerobee.consumer_client.listener import Listener, OnExhausted, Ordering
+from aerobee.consumer_client.listener import Listener, OnExhausted, OrderBy, Ordering
 from aerobee.consumer_client.options import ConsumerConfig, StartFrom
 from aerobee.consumer_client.pull_consumer import POLL_TIMEOUT_S, PullConsumer
 from aerobee.consumer_client.push_consumer import PushConsumer
@@ -246,6 +246,9 @@ class BlockingPullConsumer(_BlockingConsumer[_PullConsumerOfThread]):
     def processing(self, message: ReceivedMessage) -> Iterator[ReceivedMessage]:
         """Handle one message: it is done when the block ends, and comes again if that raises.
 
+        `RetryLater(after=...)` says that it comes again after a while, and `Reject(reason)` that it
+        is a dead letter; neither leaves the block as an exception.
+
         A failed message comes with the next `poll`, before newer ones of its queue, and its
         `reconsume_times` says how often it failed here. A queue's committed offset is the lowest
         one that is not done, so several messages may be handled at a time, in any order; after a
@@ -264,6 +267,8 @@ class BlockingPullConsumer(_BlockingConsumer[_PullConsumerOfThread]):
         Raises:
             InvalidArgument: polling again would acknowledge the message: the consumer was made
                 without auto_commit=False; or it is not of `poll`.
+            AerobeeError: at the end of the block, its broker could not be told of a `Reject`; the
+                message comes again.
         """
         block = self._thread.do(lambda consumer: consumer.processing(message))
         self._thread.do(lambda _: block.begin())
@@ -272,9 +277,10 @@ class BlockingPullConsumer(_BlockingConsumer[_PullConsumerOfThread]):
                 yield message
         except BaseException as error:
             failure = error  # `except` deletes its name before the thread uses it.
-            self._thread.do(lambda _: block.end(failure))
-            raise
-        self._thread.do(lambda _: block.end(None))
+            if not self._thread.call(lambda _: block.answered(failure)):
+                raise
+        else:
+            self._thread.call(lambda _: block.answered(None))
 
     def commit(self) -> None:
         """All messages handed out so far are done, but for those in a block of `processing` and
@@ -382,9 +388,11 @@ class BlockingPushConsumer(_BlockingConsumer[PushConsumer]):
         nameservers: str | Sequence[str] | None = None,
         cluster: str | None = None,
         ordering: Ordering = Ordering.CONCURRENT,
+        order_by: OrderBy | None = None,
         max_concurrency: int = 20,
         consume_batch_max: int = 1,
         run_in_thread: bool = True,
+        handle_timeout: float | None = None,
         retry: RetryPolicy | None = None,
         suspend_ms: int | None = None,
         on_exhausted: OnExhausted | None = None,
@@ -406,9 +414,11 @@ class BlockingPushConsumer(_BlockingConsumer[PushConsumer]):
                 nameservers=nameservers,
                 cluster=cluster,
                 ordering=ordering,
+                order_by=order_by,
                 max_concurrency=max_concurrency,
                 consume_batch_max=consume_batch_max,
                 run_in_thread=run_in_thread,
+                handle_timeout=handle_timeout,
                 retry=retry,
                 suspend_ms=suspend_ms,
                 on_exhausted=on_exhausted,

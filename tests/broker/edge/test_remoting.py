@@ -496,6 +496,6 @@ async def test_tools_learn_how_far_a_topic_and_a_group_have_come(
 
 
 async def test_what_tools_cannot_do_here_says_what_can(peer: Peer) -> None:
-    answer = await peer.ask(17, topic="new")
+    answer = await peer.ask(3001, username="new")
     assert answer.code == Code.REQUEST_CODE_NOT_SUPPORTED
-    assert "aerobee topic create" in answer.remark
+    assert "aerobee user" in answer.remark

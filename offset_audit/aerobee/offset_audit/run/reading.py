@@ -238,7 +238,7 @@ def read_journals(request: AuditRequest, reading: Reading) -> dict[str, int]:
     has_journal = tables.queues.where(F.col("topic") == JOURNAL_TOPIC).agg(
         F.count("*").alias("journals")
     )
-    at_ms = tables.brokers.agg(F.max("asked_at_ms").alias("asked_ms"))
+    at_ms = tables.brokers.agg("max(asked_at_ms) asked_ms")
     told = at_ms.crossJoin(has_journal).collect()[0]
     asked, journals = told["asked_ms"], told["journals"]
     if asked is None or not (journals or request.topics):
