@@ -131,7 +131,7 @@ def read_group(body: bytes) -> GroupWish:
     found = read_object(body)
     if found.get("consumeEnable") is False:
         raise InvalidArgument(
-            "a group cannot be switched off by a setting; deny its users Sub on it: aerobee access"
+            "a group cannot be switched off by a setting; deny its users Sub on it: aerobee acl"
         )
     retries_max = found.get("retryMaxTimes")
     policy = _object(found.get("groupRetryPolicy"))
