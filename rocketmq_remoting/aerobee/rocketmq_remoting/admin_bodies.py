@@ -131,14 +131,13 @@ def read_group(body: bytes) -> GroupWish:
     found = read_object(body)
     if found.get("consumeEnable") is False:
         raise InvalidArgument(
-            "a group cannot be switched off by a setting; deny its users Sub on it: aerobee access"
+            "a group cannot be switched off by a setting; deny its users Sub on it: aerobee acl"
         )
     retries_max = found.get("retryMaxTimes")
-    policy = found.get("groupRetryPolicy")
-    policy = policy if isinstance(policy, dict) else {}
+    policy = _object(found.get("groupRetryPolicy"))
     exponential: tuple[int, ...] = ()
     if policy.get("type") == "EXPONENTIAL":
-        told = policy.get("exponentialRetryPolicy") or {}
+        told = _object(policy.get("exponentialRetryPolicy"))
         exponential = tuple(
             value
             for name in ("initial", "max", "multiplier")
@@ -148,7 +147,7 @@ def read_group(body: bytes) -> GroupWish:
             raise InvalidArgument(
                 "an exponential retry policy needs the numbers initial, max and multiplier"
             )
-    elif (policy.get("customizedRetryPolicy") or {}).get("next"):
+    elif _object(policy.get("customizedRetryPolicy")).get("next"):
         raise InvalidArgument(
             "a list of delays is read-only; choose the delay levels or exponential delays"
         )
@@ -159,6 +158,10 @@ def read_group(body: bytes) -> GroupWish:
         policy.get("type") == "CUSTOMIZED",
         (exponential[0], exponential[1], exponential[2]) if exponential else None,
     )
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 # ------------------------------------------------------------------------------ clients

@@ -16,10 +16,10 @@ from aerobee.runtime.log import log_event
 log = logging.getLogger(__name__)
 
 _INSTEAD: Final = {
-    18: "code 17 for each topic, or aerobee topic apply",
+    18: "code 17 for each topic, or aerobee apply",
     25: "the settings in the broker's file",
-    50: "aerobee user and aerobee access",
-    51: "aerobee user and aerobee access",
+    50: "aerobee user and aerobee acl",
+    51: "aerobee user and aerobee acl",
     100: "nothing: routes need no key-value settings",
     303: "aerobee group show",
     305: "aerobee topic list",
@@ -31,7 +31,7 @@ _INSTEAD: Final = {
     400: "nothing: clients divide the queues themselves",
     401: "nothing: remoting clients pull",
     **dict.fromkeys(range(3001, 3006), "aerobee user"),
-    **dict.fromkeys(range(3006, 3011), "aerobee access"),
+    **dict.fromkeys(range(3006, 3011), "aerobee acl"),
 }
 """For what Apache's mqadmin asks."""
 

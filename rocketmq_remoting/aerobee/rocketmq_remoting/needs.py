@@ -179,7 +179,6 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
         Ask.GET_MIN_OFFSET: bounds,
         Ask.GET_EARLIEST_MSG_STORETIME: bounds,
         Ask.SEARCH_OFFSET_BY_TIMESTAMP: bounds,
-        Ask.GET_EARLIEST_MSG_STORETIME: bounds,
         Ask.CONSUMER_SEND_MSG_BACK: needing(of.sent_back),
         Ask.END_TRANSACTION: needing(of.ended),
         Ask.VIEW_MESSAGE_BY_ID: needing(of.seen_later),

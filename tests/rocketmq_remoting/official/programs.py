@@ -24,6 +24,8 @@ failed. A producer is told
     {"do": "send", "topic": T, "messages": [...]}  as one batch
     {"do": "view", "topic": T, "id": O}
         -> a message as below
+    {"do": "request", "topic": T, "body": B, ...}  waits for the reply of a consumer
+        -> {"reply": B}
 
 G chooses the queue. E, how the transaction ends in which it is sent, is `commit`, `rollback` or
 `open`. Asked about a transaction, a producer answers what its message's property `answer` says.
@@ -36,7 +38,8 @@ A consumer that pulls is told
     {"do": "commit"}
 
 The others say `{"message": ...}` by themselves when their listener is called. It fails the first N
-times for a message whose property `fails` is N.
+times for a message whose property `fails` is N. A message with the property `reply` is replied to
+with that text.
 
 With ACCESS_KEY and SECRET_KEY in its environment it signs its requests, with releases from 5 on.
 

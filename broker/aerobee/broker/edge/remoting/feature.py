@@ -261,7 +261,6 @@ class Remoting(Feature):
             Ask.GET_CONSUME_STATS: self.tools.group_stats,
             Ask.GET_BROKER_RUNTIME_INFO: self.tools.broker_status,
             Ask.VIEW_BROKER_STATS_DATA: self.tools.statistics,
-            Ask.GET_EARLIEST_MSG_STORETIME: self.tools.earliest,
             **self._administration(),
         }
 

@@ -22,7 +22,6 @@ from aerobee.rocketmq_remoting.queues import queue_object
 from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
 from aerobee.store.engine.message_store import MessageStore
-from aerobee.store.format.record import Record
 
 
 class RemotingTools:
@@ -102,16 +101,6 @@ class RemotingTools:
                 Code.SYSTEM_ERROR, remark=f"nothing was counted as {statistic} of {key}"
             )
         return request.answer(body=json_bodies.write(rates_object(spans)))
-
-    async def earliest(self, connection: Connection, request: Command) -> Command:
-        """Code 32: when the queue's first message was stored; -1 if it has none. Raises
-        AerobeeError."""
-        topic, queue_id = read.text(request.fields, "topic"), read.number(request.fields, "queueId")
-        self._guard.check_queue(topic, queue_id)
-        first, last = self._queues.bounds(topic, queue_id)
-        data = await self._queues.record(topic, queue_id, first) if first < last else None
-        stored_ms = Record(data).store_timestamp_ms if data else -1
-        return request.answer(fields={"timestamp": str(stored_ms)})
 
     async def group_stats(self, connection: Connection, request: Command) -> Command:
         """Code 208: of one topic, or of all that the group has an offset on. Raises
