@@ -98,6 +98,9 @@ if TYPE_CHECKING:
     from aerobee.errors import AerobeeError as AerobeeError
     from aerobee.producer_client.blocking import BlockingProducer as BlockingProducer
     from aerobee.producer_client.blocking import BlockingTransaction as BlockingTransaction
+    from aerobee.producer_client.blocking import (
+        BlockingTransactionOfSeveral as BlockingTransactionOfSeveral,
+    )
     from aerobee.producer_client.checks import CheckAnswer as CheckAnswer
     from aerobee.producer_client.checks import CheckTransaction as CheckTransaction
     from aerobee.producer_client.checks import TransactionCheck as TransactionCheck
@@ -108,6 +111,7 @@ if TYPE_CHECKING:
     from aerobee.producer_client.receipt import Receipt as Receipt
     from aerobee.producer_client.receipt import Receipts as Receipts
     from aerobee.producer_client.receipt import SendStatus as SendStatus
+    from aerobee.producer_client.several import TransactionOfSeveral as TransactionOfSeveral
     from aerobee.producer_client.statistics import ProducerStatistics as ProducerStatistics
     from aerobee.producer_client.transactions import Transaction as Transaction
     from aerobee.rpc.tls_config import TlsConfig as TlsConfig
@@ -190,10 +194,15 @@ _NAMES = {
         "Sticky",
     ),
     "aerobee.errors": ("AerobeeError",),
-    "aerobee.producer_client.blocking": ("BlockingProducer", "BlockingTransaction"),
+    "aerobee.producer_client.blocking": (
+        "BlockingProducer",
+        "BlockingTransaction",
+        "BlockingTransactionOfSeveral",
+    ),
     "aerobee.producer_client.checks": ("CheckAnswer", "CheckTransaction", "TransactionCheck"),
     "aerobee.producer_client.config": ("Compression", "ProducerConfig"),
     "aerobee.producer_client.producer": ("Producer",),
+    "aerobee.producer_client.several": ("TransactionOfSeveral",),
     "aerobee.producer_client.statistics": ("ProducerStatistics",),
     "aerobee.producer_client.receipt": ("Durability", "Receipt", "Receipts", "SendStatus"),
     "aerobee.producer_client.transactions": ("Transaction",),

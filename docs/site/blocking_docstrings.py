@@ -65,7 +65,8 @@ def _methods(text: str, name: str) -> Iterator[ast.FunctionDef]:
         if isinstance(node, ast.ClassDef) and node.name == name:
             for each in node.body:
                 if isinstance(each, ast.FunctionDef) and not each.name.startswith("_"):
-                    yield each
+                    if not any(ast.unparse(mark) == "overload" for mark in each.decorator_list):
+                        yield each
 
 
 if __name__ == "__main__":
