@@ -365,6 +365,11 @@ class ReceivedMessage:
         return self.record.keys
 
     @property
+    def sharding_key(self) -> str | None:
+        """By which its producer chose the queue; the message group of RocketMQ's clients."""
+        return self.record.property_value(PropertyName.SHARDING_KEY)
+
+    @property
     def properties(self) -> Mapping[str, str]:
         """All stored properties, including reserved names."""
         return self.record.properties

@@ -20,7 +20,7 @@ from aerobee.client_core.telemetry import Telemetry
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.ending_signals import sigterm_interrupts
 from aerobee.consumer_client.filters import Expression
-from aerobee.consumer_client.listener import Listener, OnExhausted, Ordering
+from aerobee.consumer_client.listener import Listener, OnExhausted, OrderBy, Ordering
 from aerobee.consumer_client.options import ConsumerConfig, StartFrom
 from aerobee.consumer_client.pull_consumer import POLL_TIMEOUT_S, PullConsumer
 from aerobee.consumer_client.push_consumer import PushConsumer
@@ -388,9 +388,11 @@ class BlockingPushConsumer(_BlockingConsumer[PushConsumer]):
         nameservers: str | Sequence[str] | None = None,
         cluster: str | None = None,
         ordering: Ordering = Ordering.CONCURRENT,
+        order_by: OrderBy | None = None,
         max_concurrency: int = 20,
         consume_batch_max: int = 1,
         run_in_thread: bool = True,
+        handle_timeout: float | None = None,
         retry: RetryPolicy | None = None,
         suspend_ms: int | None = None,
         on_exhausted: OnExhausted | None = None,
@@ -412,9 +414,11 @@ class BlockingPushConsumer(_BlockingConsumer[PushConsumer]):
                 nameservers=nameservers,
                 cluster=cluster,
                 ordering=ordering,
+                order_by=order_by,
                 max_concurrency=max_concurrency,
                 consume_batch_max=consume_batch_max,
                 run_in_thread=run_in_thread,
+                handle_timeout=handle_timeout,
                 retry=retry,
                 suspend_ms=suspend_ms,
                 on_exhausted=on_exhausted,

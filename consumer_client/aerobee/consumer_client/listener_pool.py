@@ -113,15 +113,18 @@ class ListenerPool:
             Batch if options.gets_batches or options.consume_batch_max > 1 else _plain_list
         )
         self._is_orderly = options.ordering is Ordering.ORDERLY
+        self._in_order = options.in_order
         # With ordered handling, messages of one call stay together, including when their broker is
         # told.
         self._batch_max = (
             min(options.consume_batch_max, MESSAGES_PER_REQUEST_MAX)
-            if self._is_orderly
+            if self._in_order
             else options.consume_batch_max
         )
         # One message after another without a `_Work` for each.
-        self._is_run = self._batch_max == 1 and self._batch is _plain_list
+        self._is_run = (
+            self._batch_max == 1 and self._batch is _plain_list and options.order_by is None
+        )
         self._clock = clock
         self._ready: deque[PushQueue] = deque()
         self._due: deque[_Work] = deque()
@@ -328,7 +331,7 @@ class ListenerPool:
         try:
             async with scope:
                 queue.enter(scope)
-                result: Result = await outcome
+                result: Result = await self._within_time(outcome)
         except TimeoutError:
             if scope.expired():
                 raise _Abandoned from None
@@ -343,6 +346,19 @@ class ListenerPool:
         if result is not None and not isinstance(result, _ANSWERS):
             raise illegal_result(result)
         return result
+
+    async def _within_time(self, outcome: Awaitable[Result]) -> Result:
+        limit_s = self._options.handle_timeout
+        if limit_s is None:
+            return await outcome
+        scope = asyncio.timeout(limit_s)
+        try:
+            async with scope:
+                return await outcome
+        except TimeoutError:
+            if scope.expired():
+                raise TimeoutError(f"the call took longer than {limit_s:g} s") from None
+            raise
 
     async def _wait_for_work(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -456,7 +472,7 @@ class ListenerPool:
         later: Answer | None = None
         for index, entry in enumerate(work.entries):
             answer = answers.get(index)
-            if isinstance(answer, Reject) or (answer is not None and not self._is_orderly):
+            if isinstance(answer, Reject) or (answer is not None and not self._in_order):
                 parts.append((work._replace(entries=[entry]), answer))
             elif later is not None or (answer is not None and not is_failed):
                 later = later or answer
@@ -472,7 +488,7 @@ class ListenerPool:
         queue, entries, failures = work.queue, work.entries, work.failures + 1
         self.counters.failed_calls += 1
         self._note_failure(work, failures)
-        if queue.is_stopped and not (self._is_orderly and self._send_back is not None):
+        if queue.is_stopped and not (self._in_order and self._send_back is not None):
             return
         if queue.is_dropped:
             self.on_unanswered(FailedWork(queue, entries, failures, *reason_of(error)))
@@ -519,7 +535,7 @@ class ListenerPool:
         says, or 0."""
         if asked_ms is not None:
             return asked_ms / 1_000
-        if not self._is_orderly:
+        if not self._in_order:
             return self._options.retry.delay_s(failures)
         if self._options.suspend_ms is not None:
             return self._options.suspend_ms / 1_000
@@ -591,8 +607,14 @@ class ListenerPool:
         for _, _, message in entries:
             message.attempts_before = failures
         work.queue.past.pop(entries[0][0], None)
-        if not work.queue.is_dropped:
-            self._attempts.on_failed(work.queue.mark, entries[0][0], entries[-1][0], failures)
+        if work.queue.is_dropped:
+            return
+        first, last = entries[0][0], entries[-1][0]
+        spans = [(first, last)]
+        if last - first >= len(entries):  # What is between may not have failed.
+            spans = [(offset, offset) for offset, _, _ in entries]
+        for first, last in spans:
+            self._attempts.on_failed(work.queue.mark, first, last, failures)
 
     def _forget_attempts(self, work: _Work) -> None:
         offsets = [entry[0] for entry in work.entries]
