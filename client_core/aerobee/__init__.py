@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from aerobee.client_core.broker_groups import Remaining as Remaining
     from aerobee.client_core.broker_groups import UnreadBy as UnreadBy
     from aerobee.client_core.cluster import ClusterConnection as ClusterConnection
+    from aerobee.client_core.codecs import Codec as Codec
     from aerobee.client_core.dead_letters import FoundLetters as FoundLetters
     from aerobee.client_core.dead_letters import Letter as Letter
     from aerobee.client_core.dead_letters import LetterFilter as LetterFilter
@@ -94,6 +95,8 @@ if TYPE_CHECKING:
     from aerobee.consumer_client.strategies import MachineRoomNearby as MachineRoomNearby
     from aerobee.consumer_client.strategies import RebalanceStrategy as RebalanceStrategy
     from aerobee.consumer_client.strategies import Sticky as Sticky
+    from aerobee.consumer_client.typed import BodyRefused as BodyRefused
+    from aerobee.consumer_client.typed import TypedTopic as TypedTopic
     from aerobee.domain.sql_filter.expression import SqlExpression as SqlExpression
     from aerobee.errors import AerobeeError as AerobeeError
     from aerobee.producer_client.blocking import BlockingProducer as BlockingProducer
@@ -193,6 +196,8 @@ _NAMES = {
         "RebalanceStrategy",
         "Sticky",
     ),
+    "aerobee.consumer_client.typed": ("BodyRefused", "TypedTopic"),
+    "aerobee.client_core.codecs": ("Codec",),
     "aerobee.errors": ("AerobeeError",),
     "aerobee.producer_client.blocking": (
         "BlockingProducer",
