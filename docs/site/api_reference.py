@@ -184,7 +184,15 @@ def hidden_bases(kind: type) -> dict[str, ast.ClassDef]:
 
 
 def methods_of(node: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [
+        each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return [each for each in functions if not is_overload(each)]
+
+
+def is_overload(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Its last definition says all."""
+    return any(ast.unparse(each) == "overload" for each in node.decorator_list)
 
 
 def class_entry(node: ast.ClassDef, hidden: Mapping[str, ast.ClassDef]) -> str:

@@ -365,3 +365,23 @@ def test_a_schedule_is_added_listed_changed_run_paused_and_removed(cluster: Up) 
     cluster.run("schedule", "show", "daily", expect=1)
     gone = cluster.json("schedule", "pause", "daily", expect=1)
     assert [each["paused"] for each in gone] == [False]
+
+
+def test_a_topic_has_a_schema_that_is_checked_when_it_changes(cluster: Up, tmp_path: Path) -> None:
+    cluster.run("topic", "create", "typed", "--queues", "1")
+    assert "no schema" in cluster.run("topic", "schema", "show", "typed", expect=1).stderr
+    old, new, wrong = (tmp_path / name for name in ("old", "new", "wrong"))
+    old.write_text('{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}')
+    new.write_text('{"type":"object","properties":{"a":{"type":"string"},"b":{}},"required":["a"]}')
+    wrong.write_text('{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}')
+    cluster.run("topic", "schema", "set", "typed", str(old))
+    assert cluster.run("topic", "schema", "check", "typed", str(new)).stdout == "compatible\n"
+    cluster.run("topic", "schema", "set", "typed", str(new))
+    assert json.loads(cluster.run("topic", "schema", "show", "typed").stdout)["required"] == ["a"]
+    assert (
+        "integer" in cluster.run("topic", "schema", "check", "typed", str(wrong), expect=1).stdout
+    )
+    refused = cluster.run("topic", "schema", "set", "typed", str(wrong), expect=2)
+    assert "is not changed" in refused.stderr
+    cluster.run("topic", "schema", "set", "typed", str(wrong), "--force")
+    cluster.run("topic", "schema", "remove", "typed", "--yes")

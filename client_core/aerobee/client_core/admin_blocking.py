@@ -88,6 +88,8 @@ class BlockingTopicAdmin(BlockingPart[TopicAdmin]):
     get = _blocking(TopicAdmin.get)
     list = _blocking(TopicAdmin.list)
     describe = _blocking(TopicAdmin.describe)
+    schema = _blocking(TopicAdmin.schema)
+    set_schema = _blocking(TopicAdmin.set_schema)
 
 
 class BlockingGroupAdmin(BlockingPart[GroupAdmin]):

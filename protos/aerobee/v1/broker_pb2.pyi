@@ -37,6 +37,7 @@ class TransactionOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     COMMITTED: _ClassVar[TransactionOutcome]
     ROLLED_BACK: _ClassVar[TransactionOutcome]
     SET_ASIDE: _ClassVar[TransactionOutcome]
+    OPEN: _ClassVar[TransactionOutcome]
 
 class FilterType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -65,6 +66,7 @@ TRANSACTION_OUTCOME_UNSPECIFIED: TransactionOutcome
 COMMITTED: TransactionOutcome
 ROLLED_BACK: TransactionOutcome
 SET_ASIDE: TransactionOutcome
+OPEN: TransactionOutcome
 TAG: FilterType
 SQL92: FilterType
 LOWER: Boundary
@@ -359,18 +361,20 @@ class ActOnScheduleResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class EndTransactionRequest(_message.Message):
-    __slots__ = ("topic", "transaction_id", "outcome", "timeout_ms", "by_operator")
+    __slots__ = ("topic", "transaction_id", "outcome", "timeout_ms", "by_operator", "only_ask")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     BY_OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    ONLY_ASK_FIELD_NUMBER: _ClassVar[int]
     topic: str
     transaction_id: str
     outcome: TransactionOutcome
     timeout_ms: int
     by_operator: bool
-    def __init__(self, topic: _Optional[str] = ..., transaction_id: _Optional[str] = ..., outcome: _Optional[_Union[TransactionOutcome, str]] = ..., timeout_ms: _Optional[int] = ..., by_operator: _Optional[bool] = ...) -> None: ...
+    only_ask: bool
+    def __init__(self, topic: _Optional[str] = ..., transaction_id: _Optional[str] = ..., outcome: _Optional[_Union[TransactionOutcome, str]] = ..., timeout_ms: _Optional[int] = ..., by_operator: _Optional[bool] = ..., only_ask: _Optional[bool] = ...) -> None: ...
 
 class EndTransactionResponse(_message.Message):
     __slots__ = ("outcome",)
