@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from aerobee.consumer_client.answers import RetryLater as RetryLater
     from aerobee.consumer_client.blocking import BlockingPullConsumer as BlockingPullConsumer
     from aerobee.consumer_client.blocking import BlockingPushConsumer as BlockingPushConsumer
+    from aerobee.consumer_client.blocking import BlockingSimpleConsumer as BlockingSimpleConsumer
     from aerobee.consumer_client.filters import sql as sql
     from aerobee.consumer_client.flow_control import FlowLimits as FlowLimits
     from aerobee.consumer_client.listener import ConsumeResult as ConsumeResult
@@ -81,10 +82,12 @@ if TYPE_CHECKING:
     from aerobee.consumer_client.listener import Ordering as Ordering
     from aerobee.consumer_client.options import ConsumerConfig as ConsumerConfig
     from aerobee.consumer_client.options import StartFrom as StartFrom
+    from aerobee.consumer_client.popped_message import PoppedMessage as PoppedMessage
     from aerobee.consumer_client.pull_consumer import PullConsumer as PullConsumer
     from aerobee.consumer_client.push_consumer import PushConsumer as PushConsumer
     from aerobee.consumer_client.received_batch import ReceivedBatch as ReceivedBatch
     from aerobee.consumer_client.retry_schedule import RetryPolicy as RetryPolicy
+    from aerobee.consumer_client.simple_consumer import SimpleConsumer as SimpleConsumer
     from aerobee.consumer_client.statistics import ConsumerStatistics as ConsumerStatistics
     from aerobee.consumer_client.statistics import QueueStatistics as QueueStatistics
     from aerobee.consumer_client.strategies import Averagely as Averagely
@@ -170,7 +173,11 @@ _NAMES = {
     ),
     "aerobee.cluster_view.route": ("MessageQueue",),
     "aerobee.consumer_client.answers": ("Batch", "Reject", "RetryLater"),
-    "aerobee.consumer_client.blocking": ("BlockingPullConsumer", "BlockingPushConsumer"),
+    "aerobee.consumer_client.blocking": (
+        "BlockingPullConsumer",
+        "BlockingPushConsumer",
+        "BlockingSimpleConsumer",
+    ),
     "aerobee.consumer_client.filters": ("sql",),
     "aerobee.consumer_client.flow_control": ("FlowLimits",),
     "aerobee.consumer_client.listener": (
@@ -181,10 +188,12 @@ _NAMES = {
         "Ordering",
     ),
     "aerobee.consumer_client.options": ("ConsumerConfig", "StartFrom"),
+    "aerobee.consumer_client.popped_message": ("PoppedMessage",),
     "aerobee.consumer_client.pull_consumer": ("PullConsumer",),
     "aerobee.consumer_client.push_consumer": ("PushConsumer",),
     "aerobee.consumer_client.received_batch": ("ReceivedBatch",),
     "aerobee.consumer_client.retry_schedule": ("RetryPolicy",),
+    "aerobee.consumer_client.simple_consumer": ("SimpleConsumer",),
     "aerobee.consumer_client.statistics": ("ConsumerStatistics", "QueueStatistics"),
     "aerobee.consumer_client.strategies": (
         "Averagely",

@@ -25,6 +25,7 @@ PAGES = (
     "examples/**/*.md",
     "tests/*.md",
     "tests/golden/*.md",
+    "tests/rocketmq_remoting/suite/*.md",
 )
 OTHERS = (
     "docs/**/*.svg",

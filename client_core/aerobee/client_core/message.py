@@ -289,9 +289,7 @@ class ReceivedMessage:
         self._body: bytes | None = None
 
     @classmethod
-    def at(
-        cls, records: bytes | bytearray | memoryview, start: int, queue: MessageQueue
-    ) -> ReceivedMessage:
+    def at(cls, records: bytes | bytearray | memoryview, start: int, queue: MessageQueue) -> Self:
         """The message whose record starts at `start`; the record is parsed on first use.
 
         For consumers that receive many records at once: bytes that are not a record are noticed

@@ -92,6 +92,18 @@ _SEND = "/aerobee.v1.SendService/"
 SEND_STREAM = Method(_SEND + "SendStream", broker_pb2.SendFrame, broker_pb2.SendAckFrame)
 SEND = Method(_SEND + "Send", broker_pb2.SendRequest, broker_pb2.SendResponse)
 
+_POP = "/aerobee.v1.PopService/"
+POP = Method(_POP + "Pop", broker_pb2.PopRequest, broker_pb2.PopResponse)
+ACKNOWLEDGE = Method(
+    _POP + "Acknowledge", broker_pb2.AcknowledgeRequest, broker_pb2.AcknowledgeResponse
+)
+CHANGE_INVISIBLE = Method(
+    _POP + "ChangeInvisible",
+    broker_pb2.ChangeInvisibleRequest,
+    broker_pb2.ChangeInvisibleResponse,
+)
+REJECT = Method(_POP + "Reject", broker_pb2.RejectRequest, broker_pb2.AcknowledgeResponse)
+
 _SCHEDULE = "/aerobee.v1.ScheduleService/"
 LIST_SCHEDULED = Method(
     _SCHEDULE + "ListScheduled", broker_pb2.ListScheduledRequest, broker_pb2.ListScheduledResponse

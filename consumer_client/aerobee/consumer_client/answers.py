@@ -39,7 +39,7 @@ class RetryLater(Answer):
     def __init__(self, reason: str = "", *, after: float | timedelta | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.after_ms: int | None = None if after is None else _milliseconds(after)
+        self.after_ms: int | None = None if after is None else milliseconds_of("after", after)
         """Milliseconds; None: as the group is configured."""
 
 
@@ -115,7 +115,8 @@ def reason_of_reject(error: Reject) -> str:
     return f"{error.reason} [{place}: {type(cause).__name__}: {cause}]"
 
 
-def _milliseconds(after: float | timedelta) -> int:
+def milliseconds_of(name: str, after: float | timedelta) -> int:
+    """Raises InvalidArgument: negative, longer than ten years, or no time."""
     seconds = after.total_seconds() if isinstance(after, timedelta) else after
     if (
         isinstance(seconds, bool)
@@ -124,6 +125,6 @@ def _milliseconds(after: float | timedelta) -> int:
         or not 0 <= seconds <= AFTER_S_MAX
     ):
         raise InvalidArgument(
-            f"after must be a number of seconds or a timedelta, up to ten years, not {after!r}"
+            f"{name} must be a number of seconds or a timedelta, up to ten years, not {after!r}"
         )
     return ceil(seconds * 1_000)

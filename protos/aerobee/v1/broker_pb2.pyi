@@ -466,6 +466,110 @@ class OpenTransaction(_message.Message):
     record_bytes: int
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., transaction_id: _Optional[str] = ..., producer_group: _Optional[str] = ..., born_timestamp_ms: _Optional[int] = ..., store_timestamp_ms: _Optional[int] = ..., checks: _Optional[int] = ..., physical_offset: _Optional[int] = ..., record_bytes: _Optional[int] = ...) -> None: ...
 
+class PopRequest(_message.Message):
+    __slots__ = ("group", "topic", "client_id", "filter", "messages_max", "invisible_ms", "wait_ms", "attempt_id")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_MAX_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    client_id: str
+    filter: Filter
+    messages_max: int
+    invisible_ms: int
+    wait_ms: int
+    attempt_id: str
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., messages_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., attempt_id: _Optional[str] = ...) -> None: ...
+
+class PopResponse(_message.Message):
+    __slots__ = ("records", "messages")
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    records: bytes
+    messages: _containers.RepeatedCompositeFieldContainer[Popped]
+    def __init__(self, records: _Optional[bytes] = ..., messages: _Optional[_Iterable[_Union[Popped, _Mapping]]] = ...) -> None: ...
+
+class Popped(_message.Message):
+    __slots__ = ("topic", "queue_id", "offset", "serial", "visible_ms", "attempt")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    VISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    offset: int
+    serial: int
+    visible_ms: int
+    attempt: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., serial: _Optional[int] = ..., visible_ms: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class AcknowledgeRequest(_message.Message):
+    __slots__ = ("group", "topic", "messages")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    messages: _containers.RepeatedCompositeFieldContainer[Popped]
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Popped, _Mapping]]] = ...) -> None: ...
+
+class AcknowledgeResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[_common_pb2.Status]
+    def __init__(self, results: _Optional[_Iterable[_Union[_common_pb2.Status, _Mapping]]] = ...) -> None: ...
+
+class ChangeInvisibleRequest(_message.Message):
+    __slots__ = ("group", "topic", "messages", "invisible_ms")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    messages: _containers.RepeatedCompositeFieldContainer[Popped]
+    invisible_ms: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Popped, _Mapping]]] = ..., invisible_ms: _Optional[int] = ...) -> None: ...
+
+class ChangeInvisibleResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[ChangedPopped]
+    def __init__(self, results: _Optional[_Iterable[_Union[ChangedPopped, _Mapping]]] = ...) -> None: ...
+
+class ChangedPopped(_message.Message):
+    __slots__ = ("status", "serial", "visible_ms")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    VISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    serial: int
+    visible_ms: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., serial: _Optional[int] = ..., visible_ms: _Optional[int] = ...) -> None: ...
+
+class RejectRequest(_message.Message):
+    __slots__ = ("group", "topic", "client_id", "messages", "reason_class", "reason")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    REASON_CLASS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    client_id: str
+    messages: _containers.RepeatedCompositeFieldContainer[Popped]
+    reason_class: str
+    reason: str
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Popped, _Mapping]]] = ..., reason_class: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class Filter(_message.Message):
     __slots__ = ("type", "expression")
     TYPE_FIELD_NUMBER: _ClassVar[int]

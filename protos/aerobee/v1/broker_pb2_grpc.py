@@ -766,6 +766,221 @@ class TransactionService:
             _registered_method=True)
 
 
+class PopServiceStub:
+    """---------------------------------------------------------------------------------- popping
+
+    Messages one by one, without owning queues: any number of members share each queue of the broker. What
+    is handed out is invisible to the group for a while, and is acknowledged, changed, or comes again.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Pop = channel.unary_unary(
+                '/aerobee.v1.PopService/Pop',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.PopRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.PopResponse.FromString,
+                _registered_method=True)
+        self.Acknowledge = channel.unary_unary(
+                '/aerobee.v1.PopService/Acknowledge',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.AcknowledgeRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.AcknowledgeResponse.FromString,
+                _registered_method=True)
+        self.ChangeInvisible = channel.unary_unary(
+                '/aerobee.v1.PopService/ChangeInvisible',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.ChangeInvisibleRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.ChangeInvisibleResponse.FromString,
+                _registered_method=True)
+        self.Reject = channel.unary_unary(
+                '/aerobee.v1.PopService/Reject',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.RejectRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.AcknowledgeResponse.FromString,
+                _registered_method=True)
+
+
+class PopServiceServicer:
+    """---------------------------------------------------------------------------------- popping
+
+    Messages one by one, without owning queues: any number of members share each queue of the broker. What
+    is handed out is invisible to the group for a while, and is acknowledged, changed, or comes again.
+    """
+
+    def Pop(self, request, context):
+        """At once if there are messages, else after at most wait_ms.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Acknowledge(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeInvisible(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reject(self, request, context):
+        """They are dead letters.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_PopServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Pop': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pop,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.PopRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.PopResponse.SerializeToString,
+            ),
+            'Acknowledge': grpc.unary_unary_rpc_method_handler(
+                    servicer.Acknowledge,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.AcknowledgeRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.AcknowledgeResponse.SerializeToString,
+            ),
+            'ChangeInvisible': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeInvisible,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.ChangeInvisibleRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.ChangeInvisibleResponse.SerializeToString,
+            ),
+            'Reject': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reject,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.RejectRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.AcknowledgeResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'aerobee.v1.PopService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('aerobee.v1.PopService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class PopService:
+    """---------------------------------------------------------------------------------- popping
+
+    Messages one by one, without owning queues: any number of members share each queue of the broker. What
+    is handed out is invisible to the group for a while, and is acknowledged, changed, or comes again.
+    """
+
+    @staticmethod
+    def Pop(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.PopService/Pop',
+            aerobee_dot_v1_dot_broker__pb2.PopRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.PopResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Acknowledge(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.PopService/Acknowledge',
+            aerobee_dot_v1_dot_broker__pb2.AcknowledgeRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.AcknowledgeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeInvisible(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.PopService/ChangeInvisible',
+            aerobee_dot_v1_dot_broker__pb2.ChangeInvisibleRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.ChangeInvisibleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.PopService/Reject',
+            aerobee_dot_v1_dot_broker__pb2.RejectRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.AcknowledgeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class PullServiceStub:
     """---------------------------------------------------------------------------------- pulling
 

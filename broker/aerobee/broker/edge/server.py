@@ -168,6 +168,7 @@ class BrokerServer:
         )
         broker_pb2_grpc.add_TransactionServiceServicer_to_server(ending, server)
         add_pull_service(self._pull, server)
+        broker_pb2_grpc.add_PopServiceServicer_to_server(parts.rocketmq.pop_service, server)
         broker_pb2_grpc.add_RingServiceServicer_to_server(self._rings, server)
         broker_pb2_grpc.add_OffsetServiceServicer_to_server(_offset_service(parts), server)
         broker_pb2_grpc.add_GroupServiceServicer_to_server(_group_service(parts), server)

@@ -231,6 +231,12 @@ def broker_needs(cluster: str) -> NeedsTable:
             "PullStream": needing(of.commands),
             "Pull": needing(of.pulls, judged_again=True),
         },
+        "PopService": {
+            "Pop": needing(of.pulls),
+            "Acknowledge": needing(of.sends_back),
+            "ChangeInvisible": needing(of.sends_back),
+            "Reject": needing(of.sends_back),
+        },
         "RingService": {"Rings": of_nodes()},
         "OffsetService": {
             "CommitOffsets": needing(of.commits),
