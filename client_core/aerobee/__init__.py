@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from aerobee.client_core.messages import FoundMessages as FoundMessages
     from aerobee.client_core.messages import QueueMessages as QueueMessages
     from aerobee.client_core.offsets import QueueBounds as QueueBounds
+    from aerobee.client_core.prometheus import PrometheusMetrics as PrometheusMetrics
     from aerobee.client_core.schedules import WaitingMessage as WaitingMessage
     from aerobee.client_core.schedules import WaitingMessages as WaitingMessages
     from aerobee.client_core.transactions import OpenTransaction as OpenTransaction
@@ -154,6 +155,7 @@ _NAMES = {
     "aerobee.client_core.master_search": ("AnswerDict", "AnswerList"),
     "aerobee.client_core.messages": ("FoundMessages", "QueueMessages"),
     "aerobee.client_core.offsets": ("QueueBounds",),
+    "aerobee.client_core.prometheus": ("PrometheusMetrics",),
     "aerobee.client_core.schedules": ("WaitingMessage", "WaitingMessages"),
     "aerobee.client_core.cluster": ("ClusterConnection",),
     "aerobee.client_core.message": ("Message", "ReceivedMessage"),
