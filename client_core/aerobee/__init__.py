@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from aerobee.client_core.broker_groups import Remaining as Remaining
     from aerobee.client_core.broker_groups import UnreadBy as UnreadBy
     from aerobee.client_core.cluster import ClusterConnection as ClusterConnection
+    from aerobee.client_core.codecs import Codec as Codec
     from aerobee.client_core.dead_letters import FoundLetters as FoundLetters
     from aerobee.client_core.dead_letters import Letter as Letter
     from aerobee.client_core.dead_letters import LetterFilter as LetterFilter
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from aerobee.client_core.messages import QueueMessages as QueueMessages
     from aerobee.client_core.offsets import QueueBounds as QueueBounds
     from aerobee.client_core.prometheus import PrometheusMetrics as PrometheusMetrics
+    from aerobee.client_core.recurring import RecurringSchedule as RecurringSchedule
     from aerobee.client_core.schedules import WaitingMessage as WaitingMessage
     from aerobee.client_core.schedules import WaitingMessages as WaitingMessages
     from aerobee.client_core.transactions import OpenTransaction as OpenTransaction
@@ -97,10 +99,15 @@ if TYPE_CHECKING:
     from aerobee.consumer_client.strategies import MachineRoomNearby as MachineRoomNearby
     from aerobee.consumer_client.strategies import RebalanceStrategy as RebalanceStrategy
     from aerobee.consumer_client.strategies import Sticky as Sticky
+    from aerobee.consumer_client.typed import BodyRefused as BodyRefused
+    from aerobee.consumer_client.typed import TypedTopic as TypedTopic
     from aerobee.domain.sql_filter.expression import SqlExpression as SqlExpression
     from aerobee.errors import AerobeeError as AerobeeError
     from aerobee.producer_client.blocking import BlockingProducer as BlockingProducer
     from aerobee.producer_client.blocking import BlockingTransaction as BlockingTransaction
+    from aerobee.producer_client.blocking import (
+        BlockingTransactionOfSeveral as BlockingTransactionOfSeveral,
+    )
     from aerobee.producer_client.checks import CheckAnswer as CheckAnswer
     from aerobee.producer_client.checks import CheckTransaction as CheckTransaction
     from aerobee.producer_client.checks import TransactionCheck as TransactionCheck
@@ -111,6 +118,7 @@ if TYPE_CHECKING:
     from aerobee.producer_client.receipt import Receipt as Receipt
     from aerobee.producer_client.receipt import Receipts as Receipts
     from aerobee.producer_client.receipt import SendStatus as SendStatus
+    from aerobee.producer_client.several import TransactionOfSeveral as TransactionOfSeveral
     from aerobee.producer_client.statistics import ProducerStatistics as ProducerStatistics
     from aerobee.producer_client.transactions import Transaction as Transaction
     from aerobee.rpc.tls_config import TlsConfig as TlsConfig
@@ -156,6 +164,7 @@ _NAMES = {
     "aerobee.client_core.messages": ("FoundMessages", "QueueMessages"),
     "aerobee.client_core.offsets": ("QueueBounds",),
     "aerobee.client_core.prometheus": ("PrometheusMetrics",),
+    "aerobee.client_core.recurring": ("RecurringSchedule",),
     "aerobee.client_core.schedules": ("WaitingMessage", "WaitingMessages"),
     "aerobee.client_core.cluster": ("ClusterConnection",),
     "aerobee.client_core.message": ("Message", "ReceivedMessage"),
@@ -198,11 +207,18 @@ _NAMES = {
         "RebalanceStrategy",
         "Sticky",
     ),
+    "aerobee.consumer_client.typed": ("BodyRefused", "TypedTopic"),
+    "aerobee.client_core.codecs": ("Codec",),
     "aerobee.errors": ("AerobeeError",),
-    "aerobee.producer_client.blocking": ("BlockingProducer", "BlockingTransaction"),
+    "aerobee.producer_client.blocking": (
+        "BlockingProducer",
+        "BlockingTransaction",
+        "BlockingTransactionOfSeveral",
+    ),
     "aerobee.producer_client.checks": ("CheckAnswer", "CheckTransaction", "TransactionCheck"),
     "aerobee.producer_client.config": ("Compression", "ProducerConfig"),
     "aerobee.producer_client.producer": ("Producer",),
+    "aerobee.producer_client.several": ("TransactionOfSeveral",),
     "aerobee.producer_client.statistics": ("ProducerStatistics",),
     "aerobee.producer_client.receipt": ("Durability", "Receipt", "Receipts", "SendStatus"),
     "aerobee.producer_client.transactions": ("Transaction",),

@@ -122,6 +122,17 @@ RESCHEDULE = Method(
     _SCHEDULE + "Reschedule", broker_pb2.RescheduleRequest, broker_pb2.RescheduleResponse
 )
 
+_RECURRING = "/aerobee.v1.RecurringService/"
+LIST_SCHEDULES = Method(
+    _RECURRING + "ListSchedules", broker_pb2.ListSchedulesRequest, broker_pb2.ListSchedulesResponse
+)
+PUT_SCHEDULE = Method(
+    _RECURRING + "PutSchedule", broker_pb2.PutScheduleRequest, broker_pb2.PutScheduleResponse
+)
+ACT_ON_SCHEDULE = Method(
+    _RECURRING + "ActOnSchedule", broker_pb2.ActOnScheduleRequest, broker_pb2.ActOnScheduleResponse
+)
+
 _TRANSACTION = "/aerobee.v1.TransactionService/"
 END_TRANSACTION = Method(
     _TRANSACTION + "EndTransaction",
