@@ -10,7 +10,15 @@ from aerobee.broker.journal import state_file
 from aerobee.rocketmq_api.times import timestamp
 from aerobee.runtime.clock import SystemClock
 from aerobee.store.engine.tables.config_tables import TopicConfig
-from aerobee.store.format.progress_file import CHECKS, POP_PROGRESS, TIMER_PROGRESS, TIMER_SEEN
+from aerobee.store.format.progress_file import (
+    CHECKS,
+    POP_PROGRESS,
+    SCHEDULE_MAGIC,
+    SCHEDULE_PROGRESS,
+    TIMER_PROGRESS,
+    TIMER_SEEN,
+    seal,
+)
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.broker.conftest import running_broker
 from tests.offset_audit.store_rows import store_rows
@@ -49,6 +57,8 @@ async def test_a_store_with_pop_timers_and_transactions_has_no_finding(
     names = {each.name for each in (tmp_path / "store" / "config").iterdir()}
     assert names >= {POP_PROGRESS, TIMER_PROGRESS}
     (tmp_path / "store" / "config" / TIMER_SEEN).write_bytes(b"0011aabb 00000000\n")
+    schedules = tmp_path / "store" / "config" / SCHEDULE_PROGRESS
+    schedules.write_bytes(seal(SCHEDULE_MAGIC, [0, 0, True, 0], "[]"))
     assert store_rows("faults", tmp_path / "store") == []
     for name in CHECKS:
         file = tmp_path / "store" / "config" / name
