@@ -237,9 +237,7 @@ def broker_needs(cluster: str) -> NeedsTable:
         },
         "PopService": {
             "Pop": needing(of.pulls),
-            "Acknowledge": needing(of.sends_back),
-            "ChangeInvisible": needing(of.sends_back),
-            "Reject": needing(of.sends_back),
+            **dict.fromkeys(("Acknowledge", "ChangeInvisible", "Reject"), needing(of.sends_back)),
         },
         "RingService": {"Rings": of_nodes()},
         "OffsetService": {
