@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from aerobee.client_core.messages import FoundMessages as FoundMessages
     from aerobee.client_core.messages import QueueMessages as QueueMessages
     from aerobee.client_core.offsets import QueueBounds as QueueBounds
+    from aerobee.client_core.prometheus import PrometheusMetrics as PrometheusMetrics
     from aerobee.client_core.recurring import RecurringSchedule as RecurringSchedule
     from aerobee.client_core.schedules import WaitingMessage as WaitingMessage
     from aerobee.client_core.schedules import WaitingMessages as WaitingMessages
@@ -162,6 +163,7 @@ _NAMES = {
     "aerobee.client_core.master_search": ("AnswerDict", "AnswerList"),
     "aerobee.client_core.messages": ("FoundMessages", "QueueMessages"),
     "aerobee.client_core.offsets": ("QueueBounds",),
+    "aerobee.client_core.prometheus": ("PrometheusMetrics",),
     "aerobee.client_core.recurring": ("RecurringSchedule",),
     "aerobee.client_core.schedules": ("WaitingMessage", "WaitingMessages"),
     "aerobee.client_core.cluster": ("ClusterConnection",),

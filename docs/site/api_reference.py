@@ -55,13 +55,15 @@ FAMILIES = (
         "Receiving: push consumer",
         CONSUMERS,
         frozenset({"PushConsumer", "BlockingPushConsumer", "Listener", "ConsumeResult", "Ordering"})
-        | {"RetryPolicy", "Exhausted", "OnExhausted", "FlowLimits"},
+        | {"RetryPolicy", "Exhausted", "OnExhausted", "FlowLimits"}
+        | {"Batch", "Reject", "RetryLater"},
     ),
     Family(
         "pull-consumer",
         "Receiving: pull consumer",
         CONSUMERS,
-        frozenset({"PullConsumer", "BlockingPullConsumer", "ReceivedBatch"}),
+        frozenset({"PullConsumer", "BlockingPullConsumer", "ReceivedBatch"})
+        | {"SimpleConsumer", "BlockingSimpleConsumer", "PoppedMessage"},
     ),
     Family("consumer-settings", "Receiving: settings, strategies, statistics", CONSUMERS),
     Family(

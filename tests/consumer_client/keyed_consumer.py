@@ -13,7 +13,7 @@ from aerobee.consumer_client import ConsumerConfig, PushConsumer, ReceivedMessag
 def main(nameserver: str, folder: str, group: str, topic: str) -> None:
     async def handle(messages: Sequence[ReceivedMessage]) -> None:
         await asyncio.sleep(0.001)
-        print(messages[0].body.decode() + "\n", end="", flush=True)
+        print(messages[0].body.decode(), flush=True)
 
     consumer = PushConsumer(
         group,

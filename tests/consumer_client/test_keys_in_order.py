@@ -26,7 +26,7 @@ from aerobee.producer_client import Producer
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.testing import VirtualCluster, faults
 from tests.support.own_topic import OwnTopic
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 KEYS = 8
 EACH = 12
@@ -189,14 +189,14 @@ async def test_each_key_is_in_order_when_members_are_killed(own: OwnTopic, tmp_p
             *(own.nameservers, str(tmp_path), own.group_name, own.topic),
             stdout=asyncio.subprocess.PIPE,
         )
-        assert process.stdout is not None
+        lines = process.stdout
+        assert lines is not None
         for _ in range(90):
-            line = await asyncio.wait_for(process.stdout.readline(), 40)
-            key, number = map(int, line.split())
-            said.append((key, number))
             if len(set(said)) == len(bodies):
                 break
+            said.append(parsed(await asyncio.wait_for(lines.readline(), PATIENCE_S)))
         process.kill()
+        said += [parsed(line) async for line in lines if line.endswith(b"\n") and line.strip()]
         await process.wait()
         if len(set(said)) == len(bodies):
             break
@@ -205,6 +205,11 @@ async def test_each_key_is_in_order_when_members_are_killed(own: OwnTopic, tmp_p
     for key, number in said:
         assert set(range(number)) <= done[key]
         done[key].add(number)
+
+
+def parsed(line: bytes) -> tuple[int, int]:
+    key, number = map(int, line.split())
+    return key, number
 
 
 def test_a_queue_or_a_key_is_in_order_not_both() -> None:

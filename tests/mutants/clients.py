@@ -343,7 +343,7 @@ CLIENTS: Final = (
         name="failure-of-a-moving-queue-forgotten",
         breaks="in order, an attempt comes twice when it fails while its queue moves",
         at="listener_pool.py::ListenerPool._on_failure",
-        old="and not (self._is_orderly and self._send_back is not None)",
+        old="and not (self._in_order and self._send_back is not None)",
         new="",
         tests=(
             "tests/consumer_client/test_unanswered_failures.py"

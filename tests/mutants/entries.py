@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants.clients import CLIENTS
 from tests.mutants.groups import GROUPS
 from tests.mutants.nameserver import NAMESERVER
+from tests.mutants.recurring import RECURRING
 from tests.mutants.replication import REPLICATION
 from tests.mutants.retries import RETRIES
 from tests.mutants.security import SECURITY
@@ -16,5 +17,6 @@ from tests.mutants.transactions import TRANSACTIONS
 
 MUTANTS: Final = (
     *(*STORE, *REPLICATION, *GROUPS, *CLIENTS, *NAMESERVER, *TIMERS, *RETRIES, *TRANSACTIONS),
+    *RECURRING,
     *SECURITY,
 )

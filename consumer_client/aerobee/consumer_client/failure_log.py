@@ -43,6 +43,7 @@ NOT_ANSWERED = "back to its broker, which has not answered yet"
 
 _CALLERS = frozenset(
     {
+        "aerobee.consumer_client.calls",
         "aerobee.consumer_client.listener_pool",
         "aerobee.consumer_client.listener_threads",
         "aerobee.otel.telemetry",

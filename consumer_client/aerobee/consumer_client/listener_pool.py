@@ -17,12 +17,21 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.consumer_client.answers import Answer, Batch, Reject, RetryLater
 from aerobee.consumer_client.attempts import DIED, Attempts, Counted
+from aerobee.consumer_client.calls import (
+    ANSWERS,
+    Abandoned,
+    ListenerCounters,
+    Work,
+    apart,
+    awaited,
+    described,
+    is_answer,
+)
 from aerobee.consumer_client.failure_log import UNKNOWN, UNLIMITED, FailureLine, FailureLog
 from aerobee.consumer_client.listener import (
     ConsumeResult,
@@ -33,10 +42,10 @@ from aerobee.consumer_client.listener import (
     Ordering,
     Result,
 )
-from aerobee.consumer_client.listener_shape import illegal_result, said
+from aerobee.consumer_client.listener_shape import illegal_result
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.consumer_client.push_queue import PushQueue
-from aerobee.consumer_client.retry_schedule import RetrySchedule
+from aerobee.consumer_client.retry_schedule import TimedRetries
 from aerobee.consumer_client.sending_back import (
     MESSAGES_PER_REQUEST_MAX,
     FailedWork,
@@ -50,35 +59,8 @@ log = logging.getLogger(__name__)
 Exit = SystemExit | KeyboardInterrupt
 """What asyncio lets through all tasks at once."""
 
-RETURNED_RETRY_LATER = "it returned RETRY_LATER"
-
 SLICE_S = 0.005
 """How long workers may run without yielding the loop."""
-
-
-class _Work(NamedTuple):
-    queue: PushQueue
-    entries: list[Entry[ReceivedMessage]]
-    """Empty: the waiting ones, one after another; see `_run`."""
-    failures: int
-
-
-_ANSWERS = (ConsumeResult, Answer)
-"""What is not awaited."""
-
-
-class _Abandoned(Exception):
-    """The queue was taken away while its listener was awaiting something."""
-
-
-@dataclass(slots=True)
-class ListenerCounters:
-    """Since the consumer was started."""
-
-    handled: int = 0
-    failed_calls: int = 0
-    skipped: int = 0
-    sent_back: int = 0
 
 
 class ListenerPool:
@@ -121,16 +103,14 @@ class ListenerPool:
             if self._in_order
             else options.consume_batch_max
         )
-        # One message after another without a `_Work` for each.
+        # One message after another without a `Work` for each.
         self._is_run = (
             self._batch_max == 1 and self._batch is _plain_list and options.order_by is None
         )
         self._clock = clock
         self._ready: deque[PushQueue] = deque()
-        self._due: deque[_Work] = deque()
-        self._schedule: RetrySchedule[_Work] = RetrySchedule()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due_s = 0.0
+        self._due: deque[Work] = deque()
+        self._schedule: TimedRetries[Work] = TimedRetries(clock, self._on_due)
         self._waiters: deque[asyncio.Future[None]] = deque()
         # For the worker that has a suspect: done when all others are waiting.
         self._alone: asyncio.Future[None] | None = None
@@ -156,8 +136,7 @@ class ListenerPool:
                     workers.create_task(self._work(number), name=f"listener:{number}")
         finally:
             self._attempts.nothing_in_hand()
-            if self._timer is not None:
-                self._timer.cancel()
+            self._schedule.close()
 
     def on_ready(self, queue: PushQueue) -> None:
         """A queue that was not in line has waiting messages."""
@@ -198,7 +177,7 @@ class ListenerPool:
                     outcome = self._run(queue, cells, mine)
                     if outcome is not None:
                         work = self._end_of_run(queue)
-                if outcome is not None and not isinstance(outcome, _ANSWERS):
+                if outcome is not None and not isinstance(outcome, ANSWERS):
                     outcome = await self._await_listener(queue, outcome)
             except BaseException as error:
                 work = work if work.entries else self._end_of_run(queue)
@@ -244,14 +223,14 @@ class ListenerPool:
                 self.counters.handled += count
                 queue.finish_first(count, size)
 
-    def _end_of_run(self, queue: PushQueue) -> _Work:
+    def _end_of_run(self, queue: PushQueue) -> Work:
         """The message that ended a run becomes separate work."""
-        work = _Work(queue, queue.messages.take(1), 0)
+        work = Work(queue, queue.messages.take(1), 0)
         if not self._is_orderly:
             self._line_up_rest(queue)
         return work
 
-    def _on_success(self, work: _Work) -> None:
+    def _on_success(self, work: Work) -> None:
         self.counters.handled += len(work.entries)
         work.queue.finish(work.entries)
         if work.failures or work.queue.past:
@@ -259,7 +238,7 @@ class ListenerPool:
         if self._is_orderly:
             self._line_up_again(work.queue)
 
-    def _next_work(self, worker: int) -> _Work | None:
+    def _next_work(self, worker: int) -> Work | None:
         """What to do next: a retry that is due, or new messages of the next queue in line."""
         if self._alone is not None:
             if worker != self._alone_worker:
@@ -281,16 +260,16 @@ class ListenerPool:
             # A message counted before is handled alone: in a batch it would affect its neighbours.
             past = queue.past
             if not past and self._is_run:
-                return _Work(queue, [], 0)
+                return Work(queue, [], 0)
             entries = queue.messages.take(1 if past else self._batch_max)
             if not self._is_orderly:
                 self._line_up_rest(queue)
             if past:
                 return self._recalled(queue, entries)
-            return _Work(queue, entries, 0)
+            return Work(queue, entries, 0)
         return None
 
-    def _recalled(self, queue: PushQueue, entries: list[Entry[ReceivedMessage]]) -> _Work:
+    def _recalled(self, queue: PushQueue, entries: list[Entry[ReceivedMessage]]) -> Work:
         """The work with what is known of its attempts from before this process."""
         offset, _, message = entries[0]
         counted = queue.past.get(offset)
@@ -302,9 +281,9 @@ class ListenerPool:
             passed.append(offset)
         self._attempts.on_finished(queue.assignment.queue, queue.mark, passed)
         if counted is None:
-            return _Work(queue, entries, 0)
+            return Work(queue, entries, 0)
         message.attempts_before = counted.attempts
-        return _Work(queue, entries, counted.attempts)
+        return Work(queue, entries, counted.attempts)
 
     def _line_up_rest(self, queue: PushQueue) -> None:
         """What still waits goes to the end of the line; a worker that continues does not need
@@ -323,42 +302,10 @@ class ListenerPool:
             self.on_ready(queue)
 
     async def _await_listener(self, queue: PushQueue, outcome: object) -> Result:
-        """The rest of an asynchronous listener, ended early if its queue is taken away."""
         if not inspect.isawaitable(outcome):
             raise illegal_result(outcome)
         self._wake_one()
-        scope = asyncio.timeout(None)
-        try:
-            async with scope:
-                queue.enter(scope)
-                result: Result = await self._within_time(outcome)
-        except TimeoutError:
-            if scope.expired():
-                raise _Abandoned from None
-            raise
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise RuntimeError("the listener cancelled itself") from None
-        finally:
-            queue.leave(scope)
-        if result is not None and not isinstance(result, _ANSWERS):
-            raise illegal_result(result)
-        return result
-
-    async def _within_time(self, outcome: Awaitable[Result]) -> Result:
-        limit_s = self._options.handle_timeout
-        if limit_s is None:
-            return await outcome
-        scope = asyncio.timeout(limit_s)
-        try:
-            async with scope:
-                return await outcome
-        except TimeoutError:
-            if scope.expired():
-                raise TimeoutError(f"the call took longer than {limit_s:g} s") from None
-            raise
+        return await awaited(queue, outcome, self._options.handle_timeout)
 
     async def _wait_for_work(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -366,7 +313,7 @@ class ListenerPool:
         self._look_whether_alone()
         await waiter
 
-    async def _is_alone(self, work: _Work, worker: int) -> bool:
+    async def _is_alone(self, work: Work, worker: int) -> bool:
         """Wait until all other workers wait; then none begins before this one asks for its next
         work. Returns False if the work is not to be done now."""
         if self._alone is not None:
@@ -414,9 +361,9 @@ class ListenerPool:
 
     # ------------------------------------------------------------------------------ failures
 
-    async def _on_raised(self, work: _Work, error: BaseException, messages: Messages) -> None:
+    async def _on_raised(self, work: Work, error: BaseException, messages: Messages) -> None:
         """Raises what ends the worker."""
-        if isinstance(error, _Abandoned):
+        if isinstance(error, Abandoned):
             return
         if not isinstance(error, Exception):
             if not isinstance(error, Exit):
@@ -427,7 +374,7 @@ class ListenerPool:
             return
         await self._on_answered(work, error, messages)
 
-    async def _on_answered(self, work: _Work, outcome: object, messages: Messages) -> None:
+    async def _on_answered(self, work: Work, outcome: object, messages: Messages) -> None:
         """The call failed; messages of a batch may have answers of their own."""
         error = outcome if isinstance(outcome, Exception) else None  # else RETRY_LATER
         if isinstance(messages, Batch) and messages.answers:
@@ -435,7 +382,7 @@ class ListenerPool:
         if work.entries:
             await self._on_failure(work, error)
 
-    async def _on_done(self, work: _Work, messages: Messages) -> None:
+    async def _on_done(self, work: Work, messages: Messages) -> None:
         """The call succeeded; messages of a batch may have answers of their own."""
         if isinstance(messages, Batch) and messages.answers:
             work = await self._on_parts(work, messages.answers, is_failed=False)
@@ -450,40 +397,15 @@ class ListenerPool:
         self._on_exit(error)
 
     async def _on_parts(
-        self, work: _Work, answers: Mapping[int, Answer], *, is_failed: bool
-    ) -> _Work:
+        self, work: Work, answers: Mapping[int, Answer], *, is_failed: bool
+    ) -> Work:
         """Returns what has no answer of its own."""
-        parts, rest = self._apart(work, answers, is_failed=is_failed)
+        parts, rest = apart(work, answers, in_order=self._in_order, is_failed=is_failed)
         for part, answer in parts:
             await self._on_failure(part, answer)
         return rest
 
-    def _apart(
-        self, work: _Work, answers: Mapping[int, Answer], *, is_failed: bool
-    ) -> tuple[list[tuple[_Work, Answer]], _Work]:
-        """Messages with an answer of their own, and the rest.
-
-        In order, only rejected ones go alone: the first one that comes again brings back all after
-        it. If the call failed, all come again.
-        """
-        parts: list[tuple[_Work, Answer]] = []
-        rest: list[Entry[ReceivedMessage]] = []
-        again: list[Entry[ReceivedMessage]] = []
-        later: Answer | None = None
-        for index, entry in enumerate(work.entries):
-            answer = answers.get(index)
-            if isinstance(answer, Reject) or (answer is not None and not self._in_order):
-                parts.append((work._replace(entries=[entry]), answer))
-            elif later is not None or (answer is not None and not is_failed):
-                later = later or answer
-                again.append(entry)
-            else:
-                rest.append(entry)
-        if later is not None:
-            parts.append((work._replace(entries=again), later))
-        return parts, work._replace(entries=rest)
-
-    async def _on_failure(self, work: _Work, error: Exception | None) -> None:
+    async def _on_failure(self, work: Work, error: Exception | None) -> None:
         """The listener raised, or asked for a retry, or rejected them."""
         queue, entries, failures = work.queue, work.entries, work.failures + 1
         self.counters.failed_calls += 1
@@ -493,13 +415,13 @@ class ListenerPool:
         if queue.is_dropped:
             self.on_unanswered(FailedWork(queue, entries, failures, *reason_of(error)))
             return
-        event, said_why = _described(error)
+        event, said_why = described(error)
         line = self._log.line(
             event,
-            logging.WARNING if failures == 1 or _is_answer(error) else logging.ERROR,
+            logging.WARNING if failures == 1 or is_answer(error) else logging.ERROR,
             queue,
             entries,
-            None if _is_answer(error) else error,
+            None if is_answer(error) else error,
             said_why,
             repeats=not isinstance(error, Reject),
         )
@@ -515,20 +437,19 @@ class ListenerPool:
         if self._send_back is not None:
             self._send_back(failed._replace(after_ms=after_ms))
             return
-        self._try_later(_Work(queue, entries, failures), after_ms)
+        self._try_later(Work(queue, entries, failures), after_ms)
 
     def _on_rejected(self, failed: FailedWork) -> None:
         if self._reject is not None:
             self._reject(failed)
             return
-        self._skip(_Work(failed.queue, [*failed.entries], failed.failures))
+        self._skip(Work(failed.queue, [*failed.entries], failed.failures))
         if failed.line is not None:
             failed.line.complete("skipped: without a broker there are no dead letters", True)
 
-    def _try_later(self, work: _Work, asked_ms: int | None = None, told_ms: int = 0) -> None:
-        due_s = self._clock.monotonic_s() + self._delay_s(work.failures, asked_ms, told_ms)
-        self._schedule.add(due_s, work)
-        self._arm_timer()
+    def _try_later(self, work: Work, asked_ms: int | None = None, told_ms: int = 0) -> None:
+        delay_s = self._delay_s(work.failures, asked_ms, told_ms)
+        self._schedule.add(self._clock.monotonic_s() + delay_s, work)
 
     def _delay_s(self, failures: int, asked_ms: int | None, told_ms: int) -> float:
         """For messages that wait here; `asked_ms`: as the listener says; `told_ms`: as their broker
@@ -558,7 +479,7 @@ class ListenerPool:
         """The broker has these messages, and will redeliver them."""
         self.counters.sent_back += len(work.entries)
         work.queue.finish(work.entries)
-        self._forget_attempts(_Work(work.queue, [*work.entries], work.failures))
+        self._forget_attempts(Work(work.queue, [*work.entries], work.failures))
         if self._is_orderly:
             self._line_up_again(work.queue)
 
@@ -568,7 +489,7 @@ class ListenerPool:
         if not work.queue.is_stopped:
             if work.line is not None:
                 self._say_what_follows(work.line, work.failures, work.after_ms, told_ms)
-            again = _Work(work.queue, [*work.entries], work.failures)
+            again = Work(work.queue, [*work.entries], work.failures)
             self._try_later(again, work.after_ms, told_ms)
 
     def on_unanswered(self, work: FailedWork) -> None:
@@ -576,7 +497,7 @@ class ListenerPool:
         queue, failure = work.queue.assignment.queue, (work.reason_class, work.reason)
         self._attempts.on_unanswered(queue, work.entries, work.failures, failure)
 
-    async def _is_held_back(self, work: _Work, worker: int) -> bool:
+    async def _is_held_back(self, work: Work, worker: int) -> bool:
         """Before handling a message that was counted before: whether it must not be handled now."""
         counted = work.queue.past.get(work.entries[0][0]) if work.entries else None
         if counted is None:
@@ -587,7 +508,7 @@ class ListenerPool:
             return not await self._is_alone(work, worker)
         return not self._may_begin(work.queue)
 
-    async def _is_given_up(self, work: _Work, counted: Counted) -> bool:
+    async def _is_given_up(self, work: Work, counted: Counted) -> bool:
         """When the process died, there was no chance to ask, or to tell its broker; when the queue
         was lost, there was no answer."""
         queue, entries, failures = work
@@ -602,7 +523,7 @@ class ListenerPool:
         self._send_back(FailedWork(queue, entries, failures, *counted.failure))
         return True
 
-    def _note_failure(self, work: _Work, failures: int) -> None:
+    def _note_failure(self, work: Work, failures: int) -> None:
         entries = work.entries
         for _, _, message in entries:
             message.attempts_before = failures
@@ -616,7 +537,7 @@ class ListenerPool:
         for first, last in spans:
             self._attempts.on_failed(work.queue.mark, first, last, failures)
 
-    def _forget_attempts(self, work: _Work) -> None:
+    def _forget_attempts(self, work: Work) -> None:
         offsets = [entry[0] for entry in work.entries]
         self._log.forget(work.queue.assignment.queue, offsets[0])
         self._attempts.on_finished(work.queue.assignment.queue, work.queue.mark, offsets)
@@ -624,21 +545,21 @@ class ListenerPool:
     def _is_over(self, failures: int) -> bool:
         return failures >= self._options.retry.attempts_max
 
-    async def _is_skipped(self, work: _Work, failures: int) -> bool:
+    async def _is_skipped(self, work: Work, failures: int) -> bool:
         """Whether the user gives these messages up; then they are done."""
         if not await self._is_to_skip(work, failures):
             return False
         self._skip(work)
         return True
 
-    def _skip(self, work: _Work) -> None:
+    def _skip(self, work: Work) -> None:
         self.counters.skipped += len(work.entries)
         work.queue.finish(work.entries)
         self._forget_attempts(work)
         if self._is_orderly:
             self._line_up_again(work.queue)
 
-    async def _is_to_skip(self, work: _Work, failures: int) -> bool:
+    async def _is_to_skip(self, work: Work, failures: int) -> bool:
         """Ask the user; any failure there keeps the messages."""
         decide = self._options.on_exhausted
         if decide is None:
@@ -668,40 +589,11 @@ class ListenerPool:
         line.complete("they count as done")
         return True
 
-    def _arm_timer(self) -> None:
-        due_s = self._schedule.next_due_s
-        if due_s is None or (self._timer is not None and self._timer_due_s <= due_s):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_due_s = due_s
-        delay_s = max(0.0, due_s - self._clock.monotonic_s())
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_due)
-
-    def _on_due(self) -> None:
-        self._timer = None
-        for work in self._schedule.pop_due(self._clock.monotonic_s()):
-            if not work.queue.is_stopped:
-                self._due.append(work)
-                self._wake_one()
-        self._arm_timer()
+    def _on_due(self, work: Work) -> None:
+        if not work.queue.is_stopped:
+            self._due.append(work)
+            self._wake_one()
 
 
 def _plain_list(messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
     return messages
-
-
-def _is_answer(error: Exception | None) -> bool:
-    """Whether the listener chose to fail."""
-    return error is None or isinstance(error, Answer)
-
-
-def _described(error: Exception | None) -> tuple[str, str]:
-    """Event and reason of a log line."""
-    if error is None:
-        return "listener asked for a retry", RETURNED_RETRY_LATER
-    if isinstance(error, RetryLater):
-        return "listener asked for a retry", reason_of(error)[1]
-    if isinstance(error, Reject):
-        return "listener rejected a message", reason_of(error)[1]
-    return "listener failed", said(error)

@@ -132,6 +132,15 @@ class PushConsumer:
         await consumer.run()  # until consumer.stop(), cancellation or a signal; closes gracefully
     """
 
+    _runtime: ConsumerRuntime | None = None
+    _sending_back: SendingBack | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+    _starting: asyncio.Timeout | None = None  # Of `run`, until the start has returned.
+    _block: asyncio.Task[object] | None = None  # Of `async with`.
+    _exit: Exit | None = None  # Of the user's code; raised again once all is closed.
+    _is_closed = False
+    _duplicates_of_past_queues = 0
+
     def __init__(
         self,
         group: str,
@@ -176,10 +185,8 @@ class PushConsumer:
             options=config_or_default(config, ConsumerConfig),
             clock=clock or clock_here(),
         )
-        if handle_timeout is not None and self._threads is not None:
-            raise InvalidArgument(
-                "handle_timeout needs a coroutine function: a thread cannot be ended from outside"
-            )
+        if handle_timeout is not None:
+            _check_can_end(self._threads)
         self._order_by = order_by
         self._in_order = ordering == Ordering.ORDERLY or order_by is not None
         self._retries_max = RETRIES_WITHOUT_END if retry or on_exhausted else None
@@ -200,16 +207,8 @@ class PushConsumer:
                 gets_batches=gets_batches(listener),
             ),
         )
-        self._sending_back: SendingBack | None = None
         self._subscriptions: dict[str, Expression] = {}
-        self._runtime: ConsumerRuntime | None = None
         self._stopping = asyncio.Event()
-        self._is_closed = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._starting: asyncio.Timeout | None = None  # Of `run`, until the start has returned.
-        self._block: asyncio.Task[object] | None = None  # Of `async with`.
-        self._exit: Exit | None = None  # Of the user's code; raised again once all is closed.
-        self._duplicates_of_past_queues = 0
 
     def _make_pool(self, listener: Listener, options: ListenerOptions) -> ListenerPool:
         settings = self._settings
@@ -538,3 +537,10 @@ class PushConsumer:
         if self._sending_back is not None:
             self._sending_back.on_dropped(queue)
         self._duplicates_of_past_queues += queue.messages.duplicates_total
+
+
+def _check_can_end(threads: object) -> None:
+    if threads is not None:
+        raise InvalidArgument(
+            "handle_timeout needs a coroutine function: a thread cannot be ended from outside"
+        )

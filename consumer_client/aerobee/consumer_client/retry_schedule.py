@@ -1,4 +1,4 @@
-"""When a message whose handling failed is handled again. PURE: time is passed in.
+"""When a message whose handling failed is handled again.
 
 Owns: the delays (Apache RocketMQ's, from 10 s to 2 h, times a scale) and the messages waiting for
 them. The number of waiting messages is bounded by the process queues to which they still belong.
@@ -6,12 +6,14 @@ them. The number of waiting messages is bounded by the process queues to which t
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from aerobee.client_core.defaults import check_whole_number
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument
 
 W = TypeVar("W")
@@ -87,3 +89,41 @@ class RetrySchedule(Generic[W]):
         heapq.heapify(kept)
         self._heap = kept
         return removed
+
+
+class TimedRetries(RetrySchedule[W]):
+    """A schedule that passes on what is due by itself, with one timer of the loop."""
+
+    __slots__ = ("_clock", "_on_due", "_timer", "_timer_due_s")
+
+    def __init__(self, clock: Clock, on_due: Callable[[W], None]) -> None:
+        super().__init__()
+        self._clock = clock
+        self._on_due = on_due
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_s = 0.0
+
+    def add(self, due_s: float, work: W) -> None:
+        super().add(due_s, work)
+        self._arm()
+
+    def close(self) -> None:
+        """Nothing is passed on any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        due_s = self.next_due_s
+        if due_s is None or (self._timer is not None and self._timer_due_s <= due_s):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due_s = due_s
+        delay_s = max(0.0, due_s - self._clock.monotonic_s())
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        for work in self.pop_due(self._clock.monotonic_s()):
+            self._on_due(work)
+        self._arm()

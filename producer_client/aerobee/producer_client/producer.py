@@ -417,6 +417,17 @@ class Producer:
             return self._blocks.several(timeout, check_after_s)
         return self._blocks.one(message, queue, timeout, check_after_s)
 
+    async def end(self, place: str, outcome: TransactionOutcome) -> TransactionOutcome:
+        """Commit or roll back a transaction that any producer began, by its `Transaction.place`;
+        returns how it ended. Raises as `Transaction.commit`, except TransactionEnded."""
+        self._opened()
+        return await self._transactions.end_place(place, outcome)
+
+    async def ended(self, place: str) -> TransactionOutcome | None:
+        """How such a transaction ended; None: it is open. Raises AerobeeError."""
+        self._opened()
+        return await self._transactions.ended_at(place)
+
     def _listener(
         self, check: CheckTransaction | None, topics: Sequence[str]
     ) -> CheckListener | None:

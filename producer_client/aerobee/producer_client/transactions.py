@@ -270,6 +270,12 @@ class TransactionSender:
                 self._config.send_timeout_ms if timeout_ms is None else timeout_ms,
             )
 
+    async def end_place(self, place: str, wanted: TransactionOutcome) -> TransactionOutcome:
+        """As `end`, for a transaction that any producer began."""
+        broker_name, topic, transaction_id = place.split(" ", 2)
+        timeout_ms = self._config.send_timeout_ms
+        return await self.end_at(topic, broker_name, transaction_id, wanted, timeout_ms)
+
     async def ended_at(self, place: str) -> TransactionOutcome | None:
         """How the transaction ended that has this `Transaction.place`; None: it is open. Raises
         AerobeeError: that is unknown."""

@@ -205,6 +205,14 @@ def _slave(frame: bytes) -> NodeName | None:
     return NodeName.broker(header.cluster, header.broker_name, broker_id)
 
 
+def _of_schedules(of: BrokerNeeds) -> dict[str, MethodNeeds]:
+    return {
+        "ListSchedules": needing(of.looks_at),
+        "PutSchedule": administering(of.recurs),
+        "ActOnSchedule": administering(of.acts_on_schedule),
+    }
+
+
 def broker_needs(cluster: str) -> NeedsTable:
     """By path."""
     of = BrokerNeeds(Resources(cluster))
@@ -219,11 +227,7 @@ def broker_needs(cluster: str) -> NeedsTable:
             "DeliverScheduledNow": needing(of.retimed),
             "Reschedule": needing(of.retimed),
         },
-        "RecurringService": {
-            "ListSchedules": needing(of.looks_at),
-            "PutSchedule": administering(of.recurs),
-            "ActOnSchedule": administering(of.acts_on_schedule),
-        },
+        "RecurringService": _of_schedules(of),
         "TransactionService": {
             "EndTransaction": administering(of.ends),
             "EndTransactions": needing(of.sends_to),
@@ -236,9 +240,7 @@ def broker_needs(cluster: str) -> NeedsTable:
         },
         "PopService": {
             "Pop": needing(of.pulls),
-            "Acknowledge": needing(of.sends_back),
-            "ChangeInvisible": needing(of.sends_back),
-            "Reject": needing(of.sends_back),
+            **dict.fromkeys(("Acknowledge", "ChangeInvisible", "Reject"), needing(of.sends_back)),
         },
         "RingService": {"Rings": of_nodes()},
         "OffsetService": {
