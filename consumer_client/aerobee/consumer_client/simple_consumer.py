@@ -65,7 +65,7 @@ class SimpleConsumer:
 
     Example::
 
-        consumer = SimpleConsumer("thumbnails").subscribe("pictures")
+        consumer = SimpleConsumer("billing").subscribe("orders")
         async with consumer:
             for message in await consumer.receive(32, timeout=5.0):
                 print(message.body)
@@ -331,7 +331,7 @@ class SimpleConsumer:
         seconds): their time is renewed at each third of it. Acknowledge them inside or after the
         block, which neither does nor undoes that.
 
-        Example::
+        For example::
 
             consumer = SimpleConsumer("films", invisible=30).subscribe("films")
             async with consumer:

@@ -48,7 +48,7 @@ class TypedTopic(Generic[T]):
         IllegalName: no topic can have this name.
         InvalidArgument: the type needs msgspec or pydantic, and neither is installed.
 
-    Example::
+    For example::
 
         orders = TypedTopic("orders", Order)
         await producer.send(orders.message(Order(7, "wax"), keys=["order-7"]))
