@@ -65,13 +65,18 @@ def test_what_mqadmin_shows(up: Up, tmp_path: Path) -> None:
 
 
 def done(up: Up, home: Path, *command: str) -> str:
-    """The output of a command that succeeds."""
-    found = told(up, home, *command)
+    """The output of a command that succeeds. It waits for each answer for 5 s, from the start of
+    its JVM on, so on a busy machine it is repeated: that changes nothing."""
+    for _ in range(5):
+        found = told(up, home, *command)
+        if "RemotingTimeoutException" not in found:
+            break
     assert "Exception" not in found, found
     return found
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(600)
 def test_what_mqadmin_changes(up: Up, tmp_path: Path) -> None:
     def do(*command: str) -> str:
         return done(up, tmp_path, *command)
@@ -106,6 +111,7 @@ def test_what_mqadmin_changes(up: Up, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(600)
 def test_what_mqadmin_learns_of_clients(up: Up, tmp_path: Path) -> None:
     scene = Scene(PROGRAMS["java-5.3.3"], up, tmp_path)
     if scene.program.missing:
@@ -116,10 +122,8 @@ def test_what_mqadmin_learns_of_clients(up: Up, tmp_path: Path) -> None:
         (message,) = pushed(consumer, 1)
         found = done(up, tmp_path, "consumerConnection", "-g", scene.group)
         assert "JAVA" in found
-        assert "SubString=a" in found.replace(" ", ""), found
+        assert f"{scene.topic} a" in " ".join(found.split()), found
         found = done(up, tmp_path, "producerConnection", "-g", "producers", "-t", scene.topic)
         assert "JAVA" in found
-        client = found.split()[1].rstrip(",")
-        assert client
         assert scene.group in done(up, tmp_path, "consumerStatus", "-g", scene.group)
         assert message["topic"] == scene.topic
