@@ -30,8 +30,8 @@ _INSTEAD: Final = {
     323: "aerobee transaction list",
     400: "nothing: clients divide the queues themselves",
     401: "nothing: remoting clients pull",
-    **dict.fromkeys(range(3001, 3006), "aerobee user"),
-    **dict.fromkeys(range(3006, 3011), "aerobee acl"),
+    **dict.fromkeys(range(3001, 3004), "aerobee user"),
+    **dict.fromkeys(range(3006, 3009), "aerobee acl"),
 }
 """For what Apache's mqadmin asks."""
 

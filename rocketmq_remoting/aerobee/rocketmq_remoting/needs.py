@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from aerobee.access.needs import MethodNeeds, Resources, administering, needing
+from aerobee.access.needs import SUPER_USERS, MethodNeeds, Resources, administering, needing
 from aerobee.access.resources import SEEING, Action, Need
 from aerobee.remoting_core.command import Command
 from aerobee.rocketmq_remoting import fields as read
@@ -213,4 +213,8 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
         Ask.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: needing(of.group_and_topic_seen),
         Ask.INVOKE_BROKER_TO_RESET_OFFSET: administering(of.reset),
         Ask.CLONE_GROUP_OFFSET: administering(of.cloned),
+        Ask.AUTH_GET_USER: SUPER_USERS,
+        Ask.AUTH_LIST_USER: SUPER_USERS,
+        Ask.AUTH_GET_ACL: SUPER_USERS,
+        Ask.AUTH_LIST_ACL: SUPER_USERS,
     }
