@@ -82,6 +82,36 @@ PROGRAMS = {
     for version in ("5.3.3", "5.5.0", "4.9.8")
 }
 
+OTHERS = {
+    "go-2.1.2": Program(
+        "go-2.1.2",
+        "rocketmq-client-go 2.1.2",
+        ("go",),
+        (("go", "build", "-trimpath", "-buildvcs=false", "-o", "client", "."),),
+        ("{}/client",),
+        HERE,
+    ),
+    "spring-2.3.3": Program(
+        "spring-2.3.3",
+        "rocketmq-spring-boot-starter 2.3.3",
+        ("java", "javac", "mvn"),
+        (
+            *FETCHED_JARS,
+            (
+                *("sh", "-c"),
+                "javac -Xlint:all,-processing -parameters -cp 'libraries/*' -d classes *.java",
+            ),
+        ),
+        (
+            *("java", "-Xshare:auto", "-XX:TieredStopAtLevel=1"),
+            *("-cp", "{0}/classes:{0}/libraries/*", "Client"),
+        ),
+        HERE,
+    ),
+}
+"""Clients of other languages and frameworks. They do not `view`, and none has the role `pull`;
+Spring's has no `sql:`."""
+
 TOOLS = {
     "mqadmin-5.3.3": Program(
         "mqadmin-5.3.3",
@@ -99,4 +129,4 @@ TOOLS = {
 
 
 if __name__ == "__main__":
-    sys.exit(build({**PROGRAMS, **TOOLS}, sys.argv[1:]))
+    sys.exit(build({**PROGRAMS, **OTHERS, **TOOLS}, sys.argv[1:]))
