@@ -21,7 +21,6 @@ _INSTEAD: Final = {
     50: "aerobee user and aerobee acl",
     51: "aerobee user and aerobee acl",
     100: "nothing: routes need no key-value settings",
-    303: "aerobee group show",
     305: "aerobee topic list",
     317: "aerobee group show",
     318: "the settings in the nameserver's file",

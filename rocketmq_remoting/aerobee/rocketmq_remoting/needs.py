@@ -213,6 +213,7 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
         Ask.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: needing(of.group_and_topic_seen),
         Ask.INVOKE_BROKER_TO_RESET_OFFSET: administering(of.reset),
         Ask.CLONE_GROUP_OFFSET: administering(of.cloned),
+        Ask.QUERY_CONSUME_TIME_SPAN: needing(of.group_and_topic_seen),
         Ask.AUTH_GET_USER: SUPER_USERS,
         Ask.AUTH_LIST_USER: SUPER_USERS,
         Ask.AUTH_GET_ACL: SUPER_USERS,

@@ -263,6 +263,7 @@ class Remoting(Feature):
             Ask.GET_CONSUME_STATS: self.tools.group_stats,
             Ask.GET_BROKER_RUNTIME_INFO: self.tools.broker_status,
             Ask.VIEW_BROKER_STATS_DATA: self.tools.statistics,
+            Ask.QUERY_CONSUME_TIME_SPAN: self.tools.time_spans,
             **self._administration(),
         }
 
