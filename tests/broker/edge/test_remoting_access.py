@@ -159,11 +159,12 @@ async def test_a_change_is_a_line_of_the_audit_log_without_secrets(
 async def test_super_users_see_users_and_policies_without_secrets(
     start_broker: StartBroker, users: KnownUsers, shop: Peer, tmp_path: Path
 ) -> None:
-    for code, fields in (
+    asked: list[tuple[int, dict[str, Any]]] = [
         (3004, {"username": "shop"}),
         (3005, {}),
         (3009, {"subject": "User:shop"}),
-    ):
+    ]
+    for code, fields in asked:
         assert (await shop.ask(code, **fields)).code == Code.NO_PERMISSION
     open_to_all = await start_broker(root=tmp_path / "open")
     users.tell(open_to_all.access.book)
