@@ -310,4 +310,38 @@ GROUPS: Final = (
             "::test_a_topic_is_sealed_once_consumers_see_what_was_taken_last",
         ),
     ),
+    # ------------------------------------------------------------------------------ remoting
+    Mutant(
+        name="lock-forgotten-with-its-master",
+        breaks="after a fail-over two members of an ordered group handle messages of one queue",
+        at="locks.py::OrderLocks._lock",
+        old="or self._offsets.last_client(key)",
+        new='or ""',
+        tests=(
+            "tests/broker/edge/test_remoting_replies.py"
+            "::test_after_a_restart_a_lock_waits_for_its_last_holder",
+        ),
+    ),
+    Mutant(
+        name="dead-letter-told-by-its-id-alone",
+        breaks="of two messages with one id that a consumer gives up, only one is a dead letter",
+        at="dead_letters.py::_Given.of",
+        old="hashlib.sha256(record.body).digest()",
+        new='b""',
+        tests=(
+            "tests/broker/edge/test_remoting_replies.py"
+            "::test_a_message_given_up_twice_is_one_dead_letter",
+        ),
+    ),
+    Mutant(
+        name="reset-known-before-it-is-told",
+        breaks="a remoting client goes on with messages that an operator's reset has passed",
+        at="progress.py::Progress.offset_set",
+        old="offset, False",
+        new="offset, True",
+        tests=(
+            "tests/broker/edge/test_remoting.py"
+            "::test_a_reader_that_has_pulled_everything_is_told_of_a_reset_to_the_end",
+        ),
+    ),
 )

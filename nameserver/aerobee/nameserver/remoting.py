@@ -135,6 +135,10 @@ class RemotingRoutes:
                 await self._service.delete_topic(name)
         return request.answer()
 
+    def delete_setting(self, connection: Connection, request: Command) -> Command:
+        """Code 102: what tools ask after they have deleted a topic. There are none to delete."""
+        return request.answer()
+
     async def close(self, connection: Connection, request: Command) -> Command:
         """Code 205: a broker takes no new messages. Raises AerobeeError."""
         name = read.text(request.fields, "brokerName")
@@ -175,6 +179,7 @@ def remoting_server(
         Ask.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: answers.topics,
         Ask.GET_TOPICS_BY_CLUSTER: answers.topics_of_cluster,
         Ask.DELETE_TOPIC_IN_NAMESRV: answers.delete_topic,
+        Ask.DELETE_KV_CONFIG: answers.delete_setting,
         Ask.WIPE_WRITE_PERM_OF_BROKER: answers.close,
         Ask.ADD_WRITE_PERM_OF_BROKER: answers.open,
     }

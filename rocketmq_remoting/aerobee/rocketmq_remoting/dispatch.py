@@ -21,7 +21,6 @@ _INSTEAD: Final = {
     50: "aerobee user and aerobee acl",
     51: "aerobee user and aerobee acl",
     100: "nothing: routes need no key-value settings",
-    303: "aerobee group show",
     305: "aerobee topic list",
     317: "aerobee group show",
     318: "the settings in the nameserver's file",
@@ -30,8 +29,8 @@ _INSTEAD: Final = {
     323: "aerobee transaction list",
     400: "nothing: clients divide the queues themselves",
     401: "nothing: remoting clients pull",
-    **dict.fromkeys(range(3001, 3006), "aerobee user"),
-    **dict.fromkeys(range(3006, 3011), "aerobee acl"),
+    **dict.fromkeys(range(3001, 3004), "aerobee user"),
+    **dict.fromkeys(range(3006, 3009), "aerobee acl"),
 }
 """For what Apache's mqadmin asks."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from aerobee.access.needs import MethodNeeds, Resources, administering, needing
+from aerobee.access.needs import SUPER_USERS, MethodNeeds, Resources, administering, needing
 from aerobee.access.resources import SEEING, Action, Need
 from aerobee.remoting_core.command import Command
 from aerobee.rocketmq_remoting import fields as read
@@ -120,6 +120,10 @@ class RemotingNeeds:
     def topic_deleted(self, request: Command, _: str) -> Iterable[Need]:
         return (self._topic(request, Action.DELETE),)
 
+    def setting_deleted(self, request: Command, _: str) -> Iterable[Need]:
+        """Tools name topics by it."""
+        return (self._of.topic(read.text(request.fields, "key"), Action.DELETE),)
+
     def group_put(self, request: Command, _: str) -> Iterable[Need]:
         return (self._of.group(group_name_in(request.body), Action.UPDATE),)
 
@@ -192,6 +196,7 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
         Ask.UPDATE_AND_CREATE_TOPIC: administering(of.topic_put),
         Ask.DELETE_TOPIC_IN_BROKER: administering(of.topic_deleted),
         Ask.DELETE_TOPIC_IN_NAMESRV: administering(of.topic_deleted),
+        Ask.DELETE_KV_CONFIG: needing(of.setting_deleted),
         Ask.GET_ALL_TOPIC_CONFIG: needing(of.all_topics),
         Ask.GET_TOPICS_BY_CLUSTER: needing(of.all_topics),
         Ask.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: administering(of.group_put),
@@ -213,4 +218,9 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
         Ask.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: needing(of.group_and_topic_seen),
         Ask.INVOKE_BROKER_TO_RESET_OFFSET: administering(of.reset),
         Ask.CLONE_GROUP_OFFSET: administering(of.cloned),
+        Ask.QUERY_CONSUME_TIME_SPAN: needing(of.group_and_topic_seen),
+        Ask.AUTH_GET_USER: SUPER_USERS,
+        Ask.AUTH_LIST_USER: SUPER_USERS,
+        Ask.AUTH_GET_ACL: SUPER_USERS,
+        Ask.AUTH_LIST_ACL: SUPER_USERS,
     }

@@ -312,6 +312,23 @@ async def test_a_reset_by_an_operator_wins_over_commits_from_before_it(
     assert await peer.offset("g", "t") == 3
 
 
+async def test_a_reader_that_has_pulled_everything_is_told_of_a_reset_to_the_end(
+    broker: RunningBroker, peer: Peer
+) -> None:
+    for _ in range(3):
+        await peer.send("t", b"x")
+    await peer.beat("g", "t")
+    queue = broker_pb2.QueueOffset(topic="t", queue_id=0, offset=3)
+    await broker.offsets.ResetOffsets(broker_pb2.ResetOffsetsRequest(group="g", offsets=[queue]))
+    assert (await peer.commit("g", "t", 2)).code == 0
+    answer = await peer.pull("g", "t", 3)
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_OFFSET_MOVED, "3")
+    assert (await peer.pull("g", "t", 3)).code == Code.PULL_NOT_FOUND
+    await peer.send("t", b"x")
+    assert (await peer.commit("g", "t", 4)).code == 0
+    assert await peer.offset("g", "t") == 4
+
+
 # ------------------------------------------------------------------------------------ retries
 
 

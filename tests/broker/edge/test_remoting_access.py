@@ -20,7 +20,7 @@ from aerobee.store.engine.tables.config_tables import TopicConfig
 from aerobee.store.format.message_id import parse_offset_message_id
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.support.known_users import KnownUsers
-from tests.support.remoting_peer import Peer, bodies_of, peer_at, records_of
+from tests.support.remoting_peer import Peer, bodies_of, object_of, peer_at, records_of
 from tests.support.waiting import until
 
 SHOP = ("Allow Topic:t Pub,Sub", "Allow Group:g Sub")
@@ -154,6 +154,42 @@ async def test_a_change_is_a_line_of_the_audit_log_without_secrets(
     assert (act["caller"], act["result"]) == ("user shop", "ok")
     assert (act["needs"], act["request"]) == (["Update on Group:g"], {"more": "x"})
     assert refusal["event"] == "refusal"
+
+
+async def test_super_users_see_users_and_policies_without_secrets(
+    start_broker: StartBroker, users: KnownUsers, shop: Peer, tmp_path: Path
+) -> None:
+    asked: list[tuple[int, dict[str, Any]]] = [
+        (3004, {"username": "shop"}),
+        (3005, {}),
+        (3009, {"subject": "User:shop"}),
+    ]
+    for code, fields in asked:
+        assert (await shop.ask(code, **fields)).code == Code.NO_PERMISSION
+    open_to_all = await start_broker(root=tmp_path / "open")
+    users.tell(open_to_all.access.book)
+    async with peer_at(open_to_all.port) as peer:
+        listed = await peer.done(3005, filter="sh")
+        assert json.loads(listed.body) == [
+            {"userStatus": "enable", "userType": "Normal", "username": "shop"}
+        ]
+        assert object_of(await peer.done(3004, username="bank"))["username"] == "bank"
+        assert (await peer.ask(3004, username="no")).code == Code.SYSTEM_ERROR
+        (entry,) = json.loads((await peer.done(3010, subjectFilter="User:bank")).body)
+        assert entry == object_of(await peer.done(3009, subject="User:bank"))
+        (policy,) = entry["policies"]
+        assert policy == {
+            "entries": [
+                {
+                    "actions": ["Pub"],
+                    "decision": "Allow",
+                    "resource": "Topic:bank",
+                    "sourceIps": [],
+                }
+            ],
+            "policyType": "Custom",
+        }
+        assert (await peer.ask(3009, subject="User:no")).code == Code.SYSTEM_ERROR
 
 
 async def test_both_spellings_of_a_send_in_one_request_get_around_nothing(shop: Peer) -> None:

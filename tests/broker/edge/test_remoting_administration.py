@@ -123,6 +123,10 @@ async def test_tools_see_topics_settings_and_counts(broker: RunningBroker, peer:
     assert (await peer.ask(315, statsName="TOPIC_PUT_NUMS", statsKey="no")).code == 1
     table = object_of(await peer.done(28))["table"]
     assert (table["msgPutTotalTodayNow"], table["msgGetTotalTodayNow"]) == ("1", "1")
+    assert (await peer.commit("g", "t", 1, 1)).code == 0
+    spans = object_of(await peer.done(303, topic="t", group="g"))["consumeTimeSpanSet"]
+    (span,) = [each for each in spans if each["messageQueue"]["queueId"] == 1]
+    assert span["minTimeStamp"] == span["maxTimeStamp"] == span["consumeTimeStamp"] > 0
     stored = await peer.done(32, topic="t", queueId=1)
     assert int(stored.fields["timestamp"]) > 0
     assert (await peer.done(32, topic="t", queueId=0)).fields == {"timestamp": "-1"}

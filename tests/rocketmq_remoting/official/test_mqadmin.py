@@ -33,7 +33,8 @@ def told(up: Up, home: Path, *command: str) -> str:
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
-        env={**os.environ, "HOME": str(home)},  # it writes logs there
+        cwd=home,  # it writes logs and what consumers say of themselves
+        env={**os.environ, "HOME": str(home)},
     )
     return done.stdout + done.stderr
 
@@ -65,13 +66,18 @@ def test_what_mqadmin_shows(up: Up, tmp_path: Path) -> None:
 
 
 def done(up: Up, home: Path, *command: str) -> str:
-    """The output of a command that succeeds."""
-    found = told(up, home, *command)
+    """The output of a command that succeeds. It waits for each answer for 5 s, from the start of
+    its JVM on, so on a busy machine it is repeated: that changes nothing."""
+    for _ in range(5):
+        found = told(up, home, *command)
+        if "RemotingTimeoutException" not in found:
+            break
     assert "Exception" not in found, found
     return found
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(600)
 def test_what_mqadmin_changes(up: Up, tmp_path: Path) -> None:
     def do(*command: str) -> str:
         return done(up, tmp_path, *command)
@@ -83,7 +89,7 @@ def test_what_mqadmin_changes(up: Up, tmp_path: Path) -> None:
     grown = ("-t", "wax", "-b", first["address"], "-r", "4", "-w", "4")
     do("updateTopic", *grown, "-a", "+message.type=FIFO")
     assert do("topicRoute", "-t", "wax").count('"writeQueueNums":4') == 2  # of both brokers
-    assert "FIFO" in up.run("topic", "show", "wax").stdout
+    assert "FIFO" in str(up.json("topic", "list"))
     sent(up, "wax", ["one", "two"])
     received(up, "wax", "combs", 2)
     assert "BODY: one" in do("printMsg", "-t", "wax")
@@ -106,6 +112,7 @@ def test_what_mqadmin_changes(up: Up, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(600)
 def test_what_mqadmin_learns_of_clients(up: Up, tmp_path: Path) -> None:
     scene = Scene(PROGRAMS["java-5.3.3"], up, tmp_path)
     if scene.program.missing:
@@ -116,10 +123,9 @@ def test_what_mqadmin_learns_of_clients(up: Up, tmp_path: Path) -> None:
         (message,) = pushed(consumer, 1)
         found = done(up, tmp_path, "consumerConnection", "-g", scene.group)
         assert "JAVA" in found
-        assert "SubString=a" in found.replace(" ", ""), found
+        assert f"{scene.topic} a" in " ".join(found.split()), found
         found = done(up, tmp_path, "producerConnection", "-g", "producers", "-t", scene.topic)
         assert "JAVA" in found
-        client = found.split()[1].rstrip(",")
-        assert client
-        assert scene.group in done(up, tmp_path, "consumerStatus", "-g", scene.group)
+        found = done(up, tmp_path, "consumerStatus", "-g", scene.group)
+        assert "Same subscription in the same group" in found
         assert message["topic"] == scene.topic

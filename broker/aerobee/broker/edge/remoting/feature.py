@@ -30,6 +30,7 @@ from aerobee.broker.edge.remoting.sending import Sends
 from aerobee.broker.edge.remoting.settings import RemotingSettings
 from aerobee.broker.edge.remoting.tools import RemotingTools
 from aerobee.broker.edge.remoting.transactions import RemotingTransactions
+from aerobee.broker.edge.remoting.users import RemotingUsers
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
 from aerobee.broker.features import Edge, Feature, Task
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
@@ -219,6 +220,7 @@ class Remoting(Feature):
             turns,
             after_reset=parts.popping.until_written,
         )
+        self.users = RemotingUsers(parts.access.book)
         conversations = Conversations()
         self.replies = Replies(self.clients, conversations, clock, parts.store_host)
         self.told = RemotingMembers(
@@ -261,6 +263,7 @@ class Remoting(Feature):
             Ask.GET_CONSUME_STATS: self.tools.group_stats,
             Ask.GET_BROKER_RUNTIME_INFO: self.tools.broker_status,
             Ask.VIEW_BROKER_STATS_DATA: self.tools.statistics,
+            Ask.QUERY_CONSUME_TIME_SPAN: self.tools.time_spans,
             **self._administration(),
         }
 
@@ -276,6 +279,10 @@ class Remoting(Feature):
             Ask.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.settings.all_groups,
             Ask.GET_BROKER_CONFIG: self.settings.broker,
             Ask.INVOKE_BROKER_TO_RESET_OFFSET: self.resets.reset,
+            Ask.AUTH_GET_USER: self.users.user,
+            Ask.AUTH_LIST_USER: self.users.users,
+            Ask.AUTH_GET_ACL: self.users.policies_of_user,
+            Ask.AUTH_LIST_ACL: self.users.policies,
             Ask.CLONE_GROUP_OFFSET: self.resets.clone,
             Ask.GET_CONSUMER_CONNECTION_LIST: self.told.consumers,
             Ask.GET_PRODUCER_CONNECTION_LIST: self.told.producers,

@@ -2,7 +2,8 @@
 
 Owns: which resets by an operator the readers of a queue do not know yet. Until they do, their
 commits are from before the reset and change nothing; each pull is told the new offset. A reader
-knows it once it pulls from there or commits it.
+knows it once it has been told and then pulls from there or commits it: one that has pulled that far
+already has messages to drop.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Progress:
         self._guard = guard
         self._store = store
         self._members = members
-        self._resets: dict[GroupQueue, int] = {}
+        self._resets: dict[GroupQueue, tuple[int, bool]] = {}
+        """The new offset, and whether a reader was told."""
 
     # ------------------------------------------------------------------------------ offsets
 
@@ -97,7 +99,7 @@ class Progress:
             safe.add_done_callback(_retrieved)
 
     def _commit(self, key: GroupQueue, offset: int, client_id: str) -> asyncio.Future[None] | None:
-        if self.moved_to(key, offset) is not None:
+        if self._is_unknown_at(key, offset):
             return None
         return self._offsets.commit(key, offset, SELFS, client_id)
 
@@ -113,17 +115,26 @@ class Progress:
         if offset is None or not self._members.has(key):
             self._resets.pop(key, None)
         elif len(self._resets) < RESETS_MAX:
-            self._resets[key] = offset
+            self._resets[key] = offset, False
 
     def moved_to(self, key: GroupQueue, offset: int) -> int | None:
-        """Where a reader that is at `offset` must go on, if it does not know of a reset."""
-        moved = self._resets.get(key)
-        if moved is None or not self._members.has(key):
+        """Where a reader that pulls from `offset` must go on, if it does not know of a reset; it is
+        told now."""
+        if not self._is_unknown_at(key, offset):
             return None
-        if offset == moved:
-            del self._resets[key]
-            return None
+        moved, _ = self._resets[key]
+        self._resets[key] = moved, True
         return moved
+
+    def _is_unknown_at(self, key: GroupQueue, offset: int) -> bool:
+        """Whether the queue's reader, which is at `offset`, does not know of a reset."""
+        moved, is_told = self._resets.get(key, (None, False))
+        if moved is None or not self._members.has(key):
+            return False
+        if is_told and offset == moved:
+            del self._resets[key]
+            return False
+        return True
 
     # ------------------------------------------------------------------------------ bounds
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from aerobee.access.running import topics_seen
 from aerobee.broker.edge.remoting.rates import BROKER_GET, BROKER_PUT, Rates
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.sending.guard import Guard
@@ -22,6 +23,7 @@ from aerobee.rocketmq_remoting.queues import queue_object
 from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
 from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.format.record import Record
 
 
 class RemotingTools:
@@ -126,6 +128,30 @@ class RemotingTools:
             }
             table.append((self._queue(key.topic, key.queue_id), found))
         return request.answer(body=json_bodies.write({"consumeTps": 0.0, "offsetTable": table}))
+
+    async def time_spans(self, connection: Connection, request: Command) -> Command:
+        """Code 303: which times the messages of each queue are from, and those that a group has
+        consumed. Raises AerobeeError."""
+        group, topic = read.text(request.fields, "group"), read.text(request.fields, "topic")
+        self._offsets.check_known()
+        entry = self._guard.topic(topic)
+        count = max(entry.read_queue_count, entry.write_queue_count)
+        spans = []
+        async for queue_id in self._turns.each(LISTINGS, range(count)):
+            first_ms = await self._queues.first_store_timestamp_ms(topic, queue_id)
+            last_ms = await self._queues.last_store_timestamp_ms(topic, queue_id)
+            offset = self._offsets.query(GroupQueue(group, topic, queue_id)) or 0
+            data = await self._queues.record(topic, queue_id, offset - 1) if offset else None
+            consumed_ms = Record(data).store_timestamp_ms if data else first_ms
+            span = {
+                "consumeTimeStamp": consumed_ms,
+                "delayTime": max(0, last_ms - consumed_ms),
+                "maxTimeStamp": last_ms,
+                "messageQueue": self._queue(topic, queue_id),
+                "minTimeStamp": first_ms,
+            }
+            spans.append(span)
+        return request.answer(body=json_bodies.write({"consumeTimeSpanSet": spans}))
 
     def _queue(self, topic: str, queue_id: int) -> dict[str, Any]:
         return queue_object(MessageQueue(topic, self._guard.broker_name, queue_id))
