@@ -71,6 +71,7 @@ class Ask(IntEnum):
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
     RECALL_MESSAGE = 370
+    QUERY_ASSIGNMENT = 400
 
 
 class Code(IntEnum):

@@ -28,7 +28,6 @@ _INSTEAD: Final = {
     319: "the settings in the nameserver's file",
     321: "mqadmin printMsg, or aerobee message",
     323: "aerobee transaction list",
-    400: "nothing: clients divide the queues themselves",
     401: "nothing: remoting clients pull",
     **dict.fromkeys(range(3001, 3006), "aerobee user"),
     **dict.fromkeys(range(3006, 3011), "aerobee acl"),
