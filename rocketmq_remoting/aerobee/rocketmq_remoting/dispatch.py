@@ -27,7 +27,6 @@ _INSTEAD: Final = {
     319: "the settings in the nameserver's file",
     321: "mqadmin printMsg, or aerobee message",
     323: "aerobee transaction list",
-    400: "nothing: clients divide the queues themselves",
     401: "nothing: remoting clients pull",
     **dict.fromkeys(range(3001, 3004), "aerobee user"),
     **dict.fromkeys(range(3006, 3009), "aerobee acl"),

@@ -9,6 +9,7 @@ from aerobee.access.resources import SEEING, Action, Need
 from aerobee.remoting_core.command import Command
 from aerobee.rocketmq_remoting import fields as read
 from aerobee.rocketmq_remoting.admin_bodies import group_name_in
+from aerobee.rocketmq_remoting.assignments import read_assignment_asked
 from aerobee.rocketmq_remoting.codes import Ask
 from aerobee.rocketmq_remoting.heartbeats import read_heartbeat
 from aerobee.rocketmq_remoting.json_bodies import read_object
@@ -79,6 +80,11 @@ class RemotingNeeds:
         if not isinstance(group, str) or not group:
             raise InvalidArgument("the body names no group")
         return (self._of.group(group, Action.SUB),)
+
+    def assigned(self, request: Command, _: str) -> Iterable[Need]:
+        asked = read_assignment_asked(request.body)
+        topic = self._of.topic(asked.topic, Action.SUB)
+        return (self._of.group(asked.group, Action.SUB), topic)
 
     def locks(self, request: Command, _: str) -> Iterable[Need]:
         asked = read_queues(request.body)
@@ -175,6 +181,7 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
         Ask.UNREGISTER_CLIENT: needing(of.left),
         Ask.GET_CONSUMER_LIST_BY_GROUP: needing(of.members),
         Ask.CHECK_CLIENT_CONFIG: needing(of.checked),
+        Ask.QUERY_ASSIGNMENT: needing(of.assigned),
         Ask.LOCK_BATCH_MQ: locks,
         Ask.UNLOCK_BATCH_MQ: locks,
         Ask.QUERY_CONSUMER_OFFSET: progress,

@@ -101,7 +101,8 @@ def own_cluster(folder: Path, kind: str, topics: Mapping[str, int]) -> Iterator[
     """`topics`: how many queues each has, on both brokers together."""
     rules = {"timeout_ms": 1_000, "check_interval_ms": 1_000, "checks_max": 1_000}
     settings = [f"--broker-set=transactions.{name}={value}" for name, value in rules.items()]
-    with running(folder, "--brokers", str(len(BROKERS)), *settings) as up:
+    creates = {"AEROBEE_NAMESERVER_TOPICS_AUTO_CREATE": str(kind == CREATING).lower()}
+    with running(folder, "--brokers", str(len(BROKERS)), *settings, servers=creates) as up:
         for count in sorted(set(topics.values())):
             names = [name for name, queues in topics.items() if queues == count]
             up.run("topic", "create", *names, "--queues", str(count))

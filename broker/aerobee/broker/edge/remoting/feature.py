@@ -13,6 +13,7 @@ from aerobee.access.node import NodeAccess
 from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.feature import Delays
+from aerobee.broker.edge.remoting.assignments import Assignments
 from aerobee.broker.edge.remoting.clients import RemotingClients
 from aerobee.broker.edge.remoting.cluster import Cluster
 from aerobee.broker.edge.remoting.conversations import Conversations
@@ -177,6 +178,7 @@ class Remoting(Feature):
             self.clients,
             Resources(config.cluster),
         )
+        self.assignments = Assignments(self.cluster, self.members)
         self.lookups = RemotingLookups(parts.lookup, Resources(config.cluster))
         self._wire_tools(parts)
         parts.transactions.ask_also(self.transactions)
@@ -247,6 +249,7 @@ class Remoting(Feature):
             Ask.UNREGISTER_CLIENT: self.clients.unregister,
             Ask.GET_CONSUMER_LIST_BY_GROUP: self.clients.list_members,
             Ask.CHECK_CLIENT_CONFIG: self.clients.check_config,
+            Ask.QUERY_ASSIGNMENT: self.assignments.query,
             Ask.LOCK_BATCH_MQ: self.locks.lock,
             Ask.UNLOCK_BATCH_MQ: self.locks.unlock,
             Ask.QUERY_CONSUMER_OFFSET: self.progress.query,
