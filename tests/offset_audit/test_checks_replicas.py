@@ -5,6 +5,7 @@ Each broker group is one situation, so that every check runs once over all of th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -558,3 +559,13 @@ def test_a_clock_is_judged_by_bounds_and_by_what_it_stamped(engine: Engine) -> N
     assert f"{(1 << 63) - 1} ms" in findings["flipped", 0]["evidence"]
     assert findings["stepped", 0]["affected"] == 1
     assert "by up to 90000 ms: the record at byte 4711" in findings["stepped", 0]["evidence"]
+
+
+def test_what_is_stored_while_an_audit_reads_is_not_in_the_future(engine: Engine) -> None:
+    rows = TableRows()
+    minute = NOW_MS // 60_000 + 2
+    rows.add("minutes", tier="STORED", topic="t", minute=minute, messages=1)
+    tables = rows.tables(engine)
+    check = next(one for one in CHECKS if one.name == "CLOCK")
+    assert check.run(tables, LIMITS).count() == 1
+    assert check.run(tables, replace(LIMITS, ended_ms=NOW_MS + 120_000)).count() == 0
