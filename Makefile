@@ -200,7 +200,9 @@ clients-test: setup
 	$(RUN) python -m tests.rpc.core.interop.programs
 	$(RUN) python -m tests.rocketmq_api.official.programs
 	$(RUN) python -m tests.rocketmq_remoting.official.programs
-	$(RUN) pytest tests/rpc/core/interop tests/rpc/core/test_client_shapes.py tests/rocketmq_api/official tests/rocketmq_remoting/official
+	$(RUN) python -m tests.rocketmq_remoting.suite.programs
+	$(RUN) pytest tests/rpc/core/interop tests/rpc/core/test_client_shapes.py tests/rocketmq_api/official tests/rocketmq_remoting/official \
+	  tests/rocketmq_remoting/suite
 
 # Hands a store folder over between Apache's broker and ours, both ways, after stops and after kill -9.
 # Fetches Apache RocketMQ 5.3.3 from Maven Central once (91 MB); needs Java and Maven.

@@ -9,6 +9,7 @@ from typing import Protocol
 from aerobee.broker.delayed.feature import Delays
 from aerobee.broker.opened import OpenedFolder
 from aerobee.broker.reading.unread import GroupUnread, UnreadCounts
+from aerobee.broker.recurring.feature import Recurring
 from aerobee.broker.retries.dead_letters import SETTLED_BY
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.transactions.feature import Transactions
@@ -37,6 +38,8 @@ class Remaining:
     """Of the unread messages: handed out and not finished."""
     dead_letters: int
     """Dead letters that were neither resent nor dropped."""
+    schedules: int
+    """Schedules that have not ended."""
 
 
 class Parts(Protocol):
@@ -48,6 +51,7 @@ class Parts(Protocol):
     clock: Clock
     transactions: Transactions
     delays: Delays
+    recurring: Recurring
     unread: UnreadCounts
 
 
@@ -91,6 +95,7 @@ class RemainingReading:
             set_aside=_of(transactions.aside.by_topic, topic) if topic else len(transactions.aside),
             in_flight=sum(row.in_flight or 0 for row in rows),
             dead_letters=dead_letters,
+            schedules=self._parts.recurring.book.count(topic),
         )
 
     async def _all_unread(self, row: GroupUnread, slices: Slices) -> int:
