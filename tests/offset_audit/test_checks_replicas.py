@@ -5,7 +5,6 @@ Each broker group is one situation, so that every check runs once over all of th
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from aerobee.offset_audit.doctor.examining import CHECKED, examined
 from aerobee.offset_audit.frames.columns_of_tables import names_of
 from aerobee.offset_audit.frames.frame import Engine
 from aerobee.offset_audit.rules.names import BUSY
-from aerobee.offset_audit.run.identities import until_answered
 from aerobee.offset_audit.tables import COLUMNS, FINDINGS
 from tests.offset_audit.table_builders import NOW_MS, TableRows
 
@@ -333,21 +331,6 @@ def rows_of_contradictions() -> TableRows:
     return rows
 
 
-def test_files_read_after_an_election_do_not_tell_of_it(engine: Engine) -> None:
-    rows = TableRows()
-    rows.add("brokers", epoch=2)
-    rows.add("brokers", broker_id=1, answered=False, epoch=None)
-    for epoch in (1, 2, 3):
-        rows.add("epochs", epoch=epoch, start_offset=epoch * 1_000)
-        rows.add("epochs", epoch=epoch, start_offset=epoch * 1_000, broker_id=1)
-    tables = rows.tables(engine)
-    found = until_answered(tables.epochs, tables.brokers).collect()
-    assert sorted((row["broker_id"], row["epoch"]) for row in found) == [
-        *((0, 1), (0, 2)),
-        *((1, 1), (1, 2), (1, 3)),
-    ]
-
-
 def test_routes_contradict_brokers(engine: Engine) -> None:
     findings = found(engine, "ROUTE", rows_of_contradictions())
     severities = {place[0]: one["severity"] for place, one in findings.items()}
@@ -559,13 +542,3 @@ def test_a_clock_is_judged_by_bounds_and_by_what_it_stamped(engine: Engine) -> N
     assert f"{(1 << 63) - 1} ms" in findings["flipped", 0]["evidence"]
     assert findings["stepped", 0]["affected"] == 1
     assert "by up to 90000 ms: the record at byte 4711" in findings["stepped", 0]["evidence"]
-
-
-def test_what_is_stored_while_an_audit_reads_is_not_in_the_future(engine: Engine) -> None:
-    rows = TableRows()
-    minute = NOW_MS // 60_000 + 2
-    rows.add("minutes", tier="STORED", topic="t", minute=minute, messages=1)
-    tables = rows.tables(engine)
-    check = next(one for one in CHECKS if one.name == "CLOCK")
-    assert check.run(tables, LIMITS).count() == 1
-    assert check.run(tables, replace(LIMITS, ended_ms=NOW_MS + 120_000)).count() == 0

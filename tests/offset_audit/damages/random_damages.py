@@ -138,7 +138,7 @@ def lose_table_row(root: Path, _bases: BaseStores, chance: random.Random) -> str
     tables = [name for name, value in document.items() if value and isinstance(value, dict)]
     if not tables:
         return None
-    name = chance.choice(sorted(tables))
+    name = chance.choice(sorted(tables, key=str))
     table: Any = document[name]
     row = sorted(table, key=str)[chance.randrange(len(table))]
     del table[row]
