@@ -40,7 +40,8 @@ OURS_OF = 4
 """So many damages in a row are done to our store, one in each, before one is done to Apache's."""
 SETTINGS = {"config/topics.json": "topics", "config/subscriptionGroup.json": "groups"}
 """Files whose readable changes nothing in a store can show, and what a broker then serves
-differently: Apache's format has no checksum. The reasons are in docs/audit-findings.md."""
+differently: Apache's format has no checksum. Nor does anything repeat what a whole record of POP's
+journal says was finished. The reasons are in docs/audit-findings.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,11 @@ def _outcome(
         for name in after
         if after[name] != before.get(name)
     )
-    is_unseen = differs == SETTINGS.get(where) or is_only_untold(
-        bases.final, root, segment_bytes_of(bases)
+    is_forged = kind == "journal entry" and differs == "pop"
+    is_unseen = (
+        is_forged
+        or differs == SETTINGS.get(where)
+        or is_only_untold(bases.final, root, segment_bytes_of(bases))
     )
     result = (UNSEEN if is_unseen else MISSED) if differs else HARMLESS
     return Outcome(number, kind, text, result, differs)

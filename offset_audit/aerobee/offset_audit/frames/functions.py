@@ -131,7 +131,7 @@ class Column:
     def otherwise(self, value: object) -> Column:
         return Column(f"{self.sql.removesuffix(' end)')} else {_value(value).sql} end)")
 
-    # ------------------------------------------------------------------ order, windows
+    # ------------------------------------------------------------------ order
 
     def desc(self) -> Column:
         return Column(f"{self.sql} desc nulls last")
@@ -139,50 +139,8 @@ class Column:
     def desc_nulls_last(self) -> Column:
         return self.desc()
 
-    def over(self, window: Window) -> Column:
-        return Column(f"{self.sql} over ({window.sql})")
-
     def _with(self, sign: str, other: object) -> Column:
         return Column(f"({self.sql} {sign} {_value(other).sql})")
-
-
-class Window:
-    """Which rows a window function sees: those equal in some columns, perhaps in an order."""
-
-    unboundedPreceding: Final = -(1 << 63)
-    unboundedFollowing: Final = (1 << 63) - 1
-    currentRow: Final = 0
-
-    def __init__(self, by: str, order: str = "", rows: str = "") -> None:
-        self._by, self._order, self._rows = by, order, rows
-
-    @property
-    def sql(self) -> str:
-        parts = (f"partition by {self._by}", self._order and f"order by {self._order}", self._rows)
-        return " ".join(part for part in parts if part)
-
-    @staticmethod
-    def partitionBy(*columns: Column | str) -> Window:
-        return Window(_list(columns))
-
-    def orderBy(self, *columns: Column | str) -> Window:
-        return Window(self._by, _list(columns))
-
-    def rowsBetween(self, first: int, last: int) -> Window:
-        return Window(self._by, self._order, f"rows between {_bound(first)} and {_bound(last)}")
-
-    def rangeBetween(self, first: int, last: int) -> Window:
-        return Window(self._by, self._order, f"range between {_bound(first)} and {_bound(last)}")
-
-
-def _bound(number: int) -> str:
-    if number == Window.unboundedPreceding:
-        return "unbounded preceding"
-    if number == Window.unboundedFollowing:
-        return "unbounded following"
-    if number == 0:
-        return "current row"
-    return f"{-number} preceding" if number < 0 else f"{number} following"
 
 
 # ---------------------------------------------------------------------- values
@@ -263,67 +221,16 @@ def _function(name: str) -> Callable[..., Column]:
 
 
 coalesce: Final = _function("coalesce")
-greatest: Final = _function("greatest")
-least: Final = _function("least")
 concat: Final = _function("concat")
 array: Final = _function("array")
-explode: Final = _function("explode")
-ceil: Final = _function("ceil")
-floor: Final = _function("floor")
-size: Final = _function("size")
-lower: Final = _function("lower")
-hex: Final = _function("hex")
-sequence: Final = _function("sequence")
-array_except: Final = _function("array_except")
-array_max: Final = _function("array_max")
-array_compact: Final = _function("array_compact")
-sort_array: Final = _function("sort_array")
-timestamp_millis: Final = _function("timestamp_millis")
-try_add: Final = _function("try_add")
-try_subtract: Final = _function("try_subtract")
-try_multiply: Final = _function("try_multiply")
 get: Final = _function("get")
-# Aggregates.
 max: Final = _function("max")
-min: Final = _function("min")
-sum: Final = _function("sum")
-try_sum: Final = _function("try_sum")
-bool_and: Final = _function("bool_and")
-bool_or: Final = _function("bool_or")
-count_if: Final = _function("count_if")
-max_by: Final = _function("max_by")
-min_by: Final = _function("min_by")
-collect_set: Final = _function("collect_set")
-collect_list: Final = _function("collect_list")
-# Functions of windows.
-lag: Final = _function("lag")
-lead: Final = _function("lead")
-
-
-def abs(column: Column | str) -> Column:
-    return call("abs", column)
-
-
-def row_number() -> Column:
-    return Column("row_number()")
 
 
 def count(column: Column | str) -> Column:
     return (
         Column("count(1)") if isinstance(column, str) and column == "*" else call("count", column)
     )
-
-
-def count_distinct(*columns: Column | str) -> Column:
-    return Column(f"count(distinct {_list(columns)})")
-
-
-def first(column: Column | str, ignorenulls: bool = False) -> Column:
-    return Column(f"first({_named(column).sql}, {'true' if ignorenulls else 'false'})")
-
-
-def last(column: Column | str, ignorenulls: bool = False) -> Column:
-    return Column(f"last({_named(column).sql}, {'true' if ignorenulls else 'false'})")
 
 
 def desc(column: Column | str) -> Column:
@@ -334,52 +241,8 @@ def desc_nulls_last(column: Column | str) -> Column:
     return _named(column).desc()
 
 
-def struct(*columns: Column | str) -> Column:
-    """Its members have the names of the columns."""
-    parts = []
-    for place, one in enumerate(map(_named, columns), 1):
-        parts.append(f"{sql_text(one.called or f'col{place}')}, {one.sql}")
-    return Column(f"named_struct({', '.join(parts)})")
-
-
-def transform(array: Column | str, function: Callable[[Column], Column]) -> Column:
-    return Column(f"transform({_named(array).sql}, one -> {function(Column('one')).sql})")
-
-
-def filter(array: Column | str, function: Callable[[Column], Column]) -> Column:
-    return Column(f"filter({_named(array).sql}, one -> {function(Column('one')).sql})")
-
-
-def array_join(array: Column | str, gap: str) -> Column:
-    return Column(f"array_join({_named(array).sql}, {sql_text(gap)})")
-
-
-def array_contains(array: Column | str, value: object) -> Column:
-    return Column(f"array_contains({_named(array).sql}, {_value(value).sql})")
-
-
 def array_position(array: Column | str, value: object) -> Column:
     return Column(f"array_position({_named(array).sql}, {_value(value).sql})")
-
-
-def slice(array: Column | str, first: int, count: int) -> Column:
-    return Column(f"slice({_named(array).sql}, {first}, {count})")
-
-
-def lpad(column: Column | str, size: int, filler: str) -> Column:
-    return Column(f"lpad({_named(column).sql}, {size}, {sql_text(filler)})")
-
-
-def substring(column: Column | str, first: int, size: int) -> Column:
-    return Column(f"substring({_named(column).sql}, {first}, {size})")
-
-
-def format_string(form: str, *columns: Column | str) -> Column:
-    return Column(f"format_string({sql_text(form)}, {_list(columns)})")
-
-
-def date_format(column: Column | str, form: str) -> Column:
-    return Column(f"date_format({_named(column).sql}, {sql_text(form)})")
 
 
 def chosen(column: Column, texts: dict[str, Any]) -> Column:

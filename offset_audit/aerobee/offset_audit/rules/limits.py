@@ -11,6 +11,9 @@ class Limits:
 
     now_ms: int
     """The moment of the run."""
+    ended_ms: int = 0
+    """When the reading of a running cluster ended: what was stored until then is not in the
+    future."""
     lag_messages: int = 10_000
     lag_age_ms: int = 10 * 60_000
     history_runs: int = 10
@@ -41,5 +44,5 @@ class Limits:
     """Anything younger may still be in flight; it is not judged."""
 
 
-LIMIT_NAMES = tuple(one.name for one in fields(Limits) if one.name != "now_ms")
-"""What a caller may set; the moment is set by the run."""
+LIMIT_NAMES = tuple(one.name for one in fields(Limits) if one.name not in ("now_ms", "ended_ms"))
+"""What a caller may set; the moments are set by the run."""

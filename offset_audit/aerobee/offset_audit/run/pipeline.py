@@ -102,7 +102,8 @@ def _judge(
     folder = request.parquet
     ledger = Ledger(engine.ledger_files(folder)) if folder is not None else None
     judged_at_ms = moment.run_at_ms if request.is_live else _newest_ms(reading.tables, moment)
-    limits = Limits(now_ms=judged_at_ms, **dict(request.limits))
+    ended_ms = clock.now_ms() if request.is_live else 0
+    limits = Limits(now_ms=judged_at_ms, ended_ms=ended_ms, **dict(request.limits))
     entry = RunEntry(
         run_id=moment.run_id,
         run_at_ms=moment.run_at_ms,

@@ -11,7 +11,6 @@ from typing import Final
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
-from aerobee.offset_audit.frames.functions import Window
 
 KEY: Final = ("cluster", "broker_name", "group", "topic", "queue_id")
 
@@ -54,11 +53,12 @@ RISE: Final = """aggregate(
 def earlier_points(history: Frame, limits: Limits) -> Frame:
     """Per group and queue `points`: run_at_ms, committed_offset, max_offset, unread, state and
     since_ms of the newest `limits.history_runs` runs."""
-    newest = Window.partitionBy("cluster").orderBy(F.desc("run_at_ms"))
     runs = (
         history.select("cluster", "run_at_ms")
         .distinct()
-        .withColumn("place", F.row_number().over(newest))
+        .withColumn(
+            "place", "row_number() over (partition by cluster order by run_at_ms desc nulls last)"
+        )
         .where(f"place <= {limits.history_runs}")
         .select("cluster", "run_at_ms")
     )

@@ -15,7 +15,6 @@ from aerobee.offset_audit.checks.progress.history import KEY
 from aerobee.offset_audit.checks.progress.replicas import BROKER, judging_replicas
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
-from aerobee.offset_audit.frames.functions import Window
 from aerobee.offset_audit.tables import Tables
 
 BLOCK_RECORDS: Final = 256
@@ -56,7 +55,7 @@ def find_changes(tables: Tables, limits: Limits) -> Frame:
         .join(F.broadcast(judging_replicas(tables, limits)), [*BROKER, "broker_id"])
         # Its broker may continue to write while files are read: the ends were read before.
         .where("role <> 'STORE' or coalesce(journal_offset < journal_end_offset, true)")
-        .withColumn("position", F.struct("journal_offset", "entry"))
+        .withColumn("position", "struct(journal_offset, entry)")
     )
     removals = rows.where("kind = 'remove'")
     found = rows.where("kind <> 'remove'")
@@ -121,32 +120,29 @@ def steps(changes: Frame, limits: Limits) -> Frame:
     found = changes.join(_suspects(changes, foreign, limits), list(KEY), "leftsemi").join(
         F.broadcast(foreign), [*BROKER, "lease_epoch"], "left"
     )
-    queue = Window.partitionBy(*KEY).orderBy("position")
-    before = queue.rowsBetween(Window.unboundedPreceding, -1)
-    after = queue.rowsBetween(1, Window.unboundedFollowing)
-    term = Window.partitionBy(*KEY, "term")
-    in_term = term.orderBy("position")
-    up_to_now = in_term.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    queue = f"partition by {', '.join(KEY)} order by position"
+    before = f"{queue} rows between unbounded preceding and 1 preceding"
+    after = f"{queue} rows between 1 following and unbounded following"
+    term = f"partition by {', '.join(KEY)}, term"
+    in_term = f"{term} order by position"
     return (
-        found.withColumn("term", F.named("count_if(kind = 'reset')").over(queue))
+        found.withColumn("term", f"count_if(kind = 'reset') over ({queue})")
         .withColumns(
             {
-                "last_ms": F.lag("timestamp_ms").over(queue),
-                "leased_before": F.named("count_if(kind = 'commit' and lease_epoch > 0)").over(
-                    before
-                ),
-                "last_offset": F.lag("offset").over(in_term),
-                "peak": F.max("offset").over(up_to_now),
-                "reached": F.max("offset").over(term),
+                "last_ms": f"lag(timestamp_ms) over ({queue})",
+                "leased_before": f"""count_if(kind = 'commit' and lease_epoch > 0)
+                    over ({before})""",
+                "last_offset": f"lag(offset) over ({in_term})",
+                "peak": f"""max(offset) over ({in_term}
+                    rows between unbounded preceding and current row)""",
+                "reached": f"max(offset) over ({term})",
             }
         )
         .withColumns(
             {
-                "stood_at": F.lag("peak").over(queue),
-                "later": F.named(
-                    """collect_list(if(kind = 'reset',
-                        named_struct('reset_to', offset, 'reached', reached), null))"""
-                ).over(after),
+                "stood_at": f"lag(peak) over ({queue})",
+                "later": f"""collect_list(if(kind = 'reset',
+                    named_struct('reset_to', offset, 'reached', reached), null)) over ({after})""",
             }
         )
         .drop("peak", "reached")
@@ -175,9 +171,9 @@ def _suspects(changes: Frame, foreign: Frame, limits: Limits) -> Frame:
         "min(offset) least_offset",
         "max(offset) most",
     )
-    before = Window.partitionBy(*KEY).orderBy("block")
+    before = f"partition by {', '.join(KEY)} order by block"
     sums = (
-        blocks.withColumn("most_before", F.lag("most").over(before))
+        blocks.withColumn("most_before", f"lag(most) over ({before})")
         .groupBy(*KEY)
         .agg(
             "sum(resets) resets",

@@ -14,7 +14,6 @@ from typing import Final
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
-from aerobee.offset_audit.frames.functions import Window
 from aerobee.offset_audit.tables import Tables
 
 BROKER: Final = ("cluster", "broker_name")
@@ -40,14 +39,10 @@ def find_replicas(tables: Tables, limits: Limits) -> Frame:
     both null: it was not read.
     `journal_end_offset`: the end of the journal's queue, as read together with the queues.
     """
-    best = Window.partitionBy(*BROKER).orderBy(
-        F.expr("case role when 'MASTER' then 0 when 'STORE' then 1 else 2 end"),
-        *(
-            F.desc_nulls_last(name)
-            for name in ("epoch", "dispatched_end", "confirmed_end", "appended_end")
-        ),
-        "broker_id",
-    )
+    best = f"""partition by {", ".join(BROKER)}
+        order by case role when 'MASTER' then 0 when 'STORE' then 1 else 2 end,
+        epoch desc nulls last, dispatched_end desc nulls last, confirmed_end desc nulls last,
+        appended_end desc nulls last, broker_id"""
     # Between a broker that answered and its files, the broker counts.
     spoke = tables.brokers.where("answered and role <> 'STORE'").select(*REPLICA).distinct()
     heard = tables.brokers.where("coalesce(answered, true)")
@@ -56,7 +51,7 @@ def find_replicas(tables: Tables, limits: Limits) -> Frame:
         .unionByName(
             heard.where("role = 'STORE'").join(F.broadcast(spoke), list(REPLICA), "leftanti")
         )
-        .withColumn("place", F.row_number().over(best))
+        .withColumn("place", f"row_number() over ({best})")
         .where("place = 1")
     )
     latest_ms = limits.now_ms + limits.clock_skew_ms

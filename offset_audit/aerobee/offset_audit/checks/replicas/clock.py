@@ -167,6 +167,7 @@ def _segments(tables: Tables) -> Frame:
 def _minutes_ahead(tables: Tables, limits: Limits) -> Frame:
     """Messages stored in a minute that is still in the future. If the broker's own clock is ahead,
     that clock is wrong now, and is reported as such."""
+    now_ms = max(limits.now_ms, limits.ended_ms)
     own_clocks = tables.brokers.where(IS_LIVE).groupBy(*REPLICA).agg("max(ends_read_at_ms) own_ms")
     rows = (
         tables.minutes.where("tier in ('ACKNOWLEDGED', 'STORED') and messages > 0")
@@ -177,7 +178,7 @@ def _minutes_ahead(tables: Tables, limits: Limits) -> Frame:
         .withColumns(
             {
                 "position": "cast(null as long)",
-                "back_ms": f"try_subtract(try_multiply(minute, 60000), {limits.now_ms})",
+                "back_ms": f"try_subtract(try_multiply(minute, 60000), {now_ms})",
             }
         )
     )

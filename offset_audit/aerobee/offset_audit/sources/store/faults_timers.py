@@ -59,7 +59,7 @@ def timer_faults(facts: StoreFacts) -> Iterator[Fault]:
             for number, one in enumerate(scan)
             if is_to_come[number]
         )
-    file_bytes = paths[-1].stat().st_size
+    file_bytes = max(1, *(path.stat().st_size for path in paths))
     held: _Slots = {}
     for at, text in _of_records(facts, waiting, held):
         yield _fault(file_name(at - at % file_bytes), at % file_bytes, text)
