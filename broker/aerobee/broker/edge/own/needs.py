@@ -134,6 +134,10 @@ class BrokerNeeds:
     def all_groups(self, request: Any, _: str) -> Iterable[Need]:
         return (self._of.all_groups(Action.LIST),)
 
+    def all_groups_seen(self, request: Any, _: str) -> Iterable[Need]:
+        groups = self._of.all_groups(_READ)
+        return (groups, self._of.topic(request.topic, _READ)) if request.topic else (groups,)
+
     def group_seen(self, request: Any, _: str) -> Iterable[Need]:
         return (self._of.group(request.group, _READ),)
 
@@ -233,6 +237,7 @@ def broker_needs(cluster: str) -> NeedsTable:
         "GroupService": {
             "Membership": needing(of.member),
             "ListGroups": needing(of.all_groups),
+            "ListGroupLags": needing(of.all_groups_seen),
             "DescribeGroup": needing(of.group_seen),
             "DeleteGroup": administering(of.group_deleted),
             "ConfigureGroup": administering(of.group_changed),
