@@ -100,6 +100,9 @@ async def test_a_real_cluster_says_what_a_group_has_not_read(
             "reading"
         ]
         assert (await admin.groups.summaries(topic="other")).groups == ()
+        (found,) = (await admin.groups.summaries(group="reading")).groups
+        assert found.unread == 6
+        assert (await admin.groups.summaries(group="nobody")).groups == ()
 
 
 async def _polled(consumer: PullConsumer) -> bool:

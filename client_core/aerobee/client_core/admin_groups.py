@@ -175,15 +175,18 @@ class GroupAdmin:
             sorted(name for name in names if with_own or not is_system_group(name)), unanswered
         )
 
-    async def summaries(self, *, topic: str = "", with_own: bool = False) -> GroupSummaries:
+    async def summaries(
+        self, *, topic: str = "", group: str = "", with_own: bool = False
+    ) -> GroupSummaries:
         """What each group has not read, its members and dead letters: one question to each broker,
         which may answer with what it read some seconds ago.
 
         Args:
             topic: only groups that read this topic, and what they have not read of it.
+            group: only this group; without a result if no broker knows it.
             with_own: also the system's groups.
         """
-        request = broker_pb2.ListGroupLagsRequest(topic=topic)
+        request = broker_pb2.ListGroupLagsRequest(topic=topic, group=group)
 
         async def ask(endpoint: Endpoint) -> broker_pb2.GroupLagRows:
             return await self._channels.call(

@@ -856,10 +856,12 @@ class ListGroupsResponse(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListGroupLagsRequest(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "group")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+    group: str
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
 
 class GroupLagRows(_message.Message):
     __slots__ = ("age_ms", "groups", "member_counts", "member_codes", "topic_counts", "unread", "in_flight", "oldest_ages_ms", "dead_letters")

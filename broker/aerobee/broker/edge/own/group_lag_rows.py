@@ -18,6 +18,8 @@ class Asked(NamedTuple):
 
     topic: str
     """Empty: all."""
+    group: str
+    """Empty: all."""
     sees_group: Callable[[str], bool]
     sees_topic: Callable[[str], bool]
 
@@ -35,7 +37,10 @@ async def group_lag_rows(
     names, counts, codes, topics = list[str](), list[int](), list[int](), list[int]()
     unread, in_flight, ages_ms, letters = list[int](), list[int](), list[int](), list[int]()
     is_whole = not asked.topic and all(map(asked.sees_topic, found.topics))
-    wanted = sorted(name for name in {*known, *found.rows} if asked.sees_group(name))
+    names_known = {*known, *found.rows}
+    if asked.group:
+        names_known &= {asked.group}
+    wanted = sorted(filter(asked.sees_group, names_known))
     async for name in turns.each(LISTINGS, wanted):
         total = found.totals.get(name, _NONE)
         if not is_whole:

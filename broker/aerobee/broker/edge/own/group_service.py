@@ -226,7 +226,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             found,
             self._known(),
             self._client_ids,
-            Asked(request.topic, groups_read(), topics_seen()),
+            Asked(request.topic, request.group, groups_read(), topics_seen()),
             now_s=now_s,
             turns=self._turns,
         )

@@ -135,7 +135,8 @@ class BrokerNeeds:
         return (self._of.all_groups(Action.LIST),)
 
     def all_groups_seen(self, request: Any, _: str) -> Iterable[Need]:
-        groups = self._of.all_groups(_READ)
+        wanted = request.group
+        groups = self._of.group(wanted, _READ) if wanted else self._of.all_groups(_READ)
         return (groups, self._of.topic(request.topic, _READ)) if request.topic else (groups,)
 
     def group_seen(self, request: Any, _: str) -> Iterable[Need]:

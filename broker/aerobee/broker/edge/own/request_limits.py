@@ -150,6 +150,7 @@ _FIELDS = {
     "AcquireLease.topic": _KEPT_NAME,
     "ReleaseLease.topic": _KEPT_NAME,
     "ListGroupLagsRequest.topic": _NAME,
+    "ListGroupLagsRequest.group": _NAME,
     "DescribeGroupRequest.group": _NAME,
     "DeleteGroupRequest.group": _NAME,
     "ConfigureGroupRequest.group": _NAME,
