@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from jinja2 import Environment
 from starlette.requests import Request
@@ -92,7 +92,8 @@ class Visit:
 
     @property
     def path(self) -> str:
-        return self.request.url.path
+        """As in an address: names may have percent signs."""
+        return quote(self.request.url.path, safe="/")
 
     @property
     def here(self) -> str:
