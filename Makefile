@@ -77,6 +77,10 @@ audit-proof: setup .venv/.java
 audit-damages: setup
 	$(RUN) python -m tests.offset_audit.damages.campaign --damages 1000
 
+# 100 audits of a healthy cluster that is never at rest: none may find what is not true.
+audit-motion: setup
+	$(RUN) python -m tests.offset_audit.damages.motion --audits 100
+
 # For every edit: tests without real processes.
 test-fast: setup
 	$(RUN) pytest -m "not slow" --forks 2
@@ -196,7 +200,9 @@ clients-test: setup
 	$(RUN) python -m tests.rpc.core.interop.programs
 	$(RUN) python -m tests.rocketmq_api.official.programs
 	$(RUN) python -m tests.rocketmq_remoting.official.programs
-	$(RUN) pytest tests/rpc/core/interop tests/rpc/core/test_client_shapes.py tests/rocketmq_api/official tests/rocketmq_remoting/official
+	$(RUN) python -m tests.rocketmq_remoting.suite.programs
+	$(RUN) pytest tests/rpc/core/interop tests/rpc/core/test_client_shapes.py tests/rocketmq_api/official tests/rocketmq_remoting/official \
+	  tests/rocketmq_remoting/suite
 
 # Hands a store folder over between Apache's broker and ours, both ways, after stops and after kill -9.
 # Fetches Apache RocketMQ 5.3.3 from Maven Central once (91 MB); needs Java and Maven.

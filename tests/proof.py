@@ -49,6 +49,7 @@ CAMPAIGNS = (
         "audit-proof", 6, "audits of damaged stores and of a busy cluster, once on Spark, too"
     ),
     Campaign("audit-damages", 12, "1,000 random damages of stores, each found or harmless"),
+    Campaign("audit-motion", 15, "100 audits of a healthy cluster that is never at rest"),
     Campaign("k8s-test", 25, "the manifests on a real API server, the pods in containers"),
     Campaign("procedures", 20, "every page of docs/operations, carried out"),
 )

@@ -24,7 +24,7 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("features.py",),
         ("offsets",),
         ("cluster", "opening.py", "retries", "transactions"),
-        ("delayed", "popping"),
+        ("delayed", "popping", "recurring"),
         ("observe",),
         ("edge", "run.py"),
         ("wiring.py",),

@@ -181,3 +181,21 @@ V2_JAVA_PINNED = (
         is_on_one_core=True,
     ),
 )
+REMOTING_WARM_UP = (
+    Part(Way.SINGLE, in_flight=64, seconds=8.0),
+    Part(Way.SINGLE, in_flight=1, seconds=2.0),
+    Part(Way.BATCHED, 2, 960, seconds=2.0),
+    Part(Way.READ, seconds=2.0),
+    Part(Way.PUSHED, seconds=2.0),
+    Part(Way.STEADY, rate=STEADY_PER_S, seconds=2.0),
+)
+REMOTING = (
+    NamedPart("send, 64 in flight", Part(Way.SINGLE, 64, seconds=4)),
+    NamedPart("send, 1 in flight", Part(Way.SINGLE, 1, seconds=4)),
+    NamedPart("batches of 960, 2 in flight", Part(Way.BATCHED, 2, 960, seconds=3)),
+    NamedPart(f"end to end at {STEADY_PER_S:,}/s", Part(Way.STEADY, rate=STEADY_PER_S, seconds=5)),
+    NamedPart("", Part(Way.FILL, seconds=2)),
+    NamedPart("pulled by 32", Part(Way.READ, seconds=2)),
+    NamedPart("", Part(Way.FILL, seconds=2)),
+    NamedPart("pushed", Part(Way.PUSHED, seconds=2)),
+)

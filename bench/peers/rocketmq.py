@@ -83,8 +83,7 @@ class RocketmqProcess:
 async def running_rocketmq(folder: Path) -> AsyncIterator[tuple[int, str]]:
     """The id of the process that is both proxy and broker, and its address. All settings are
     defaults: asynchronous flush, the proxy in local mode."""
-    topics = dict.fromkeys(TOPICS, "NORMAL")
-    write_topics(folder / "data", topics, queues=QUEUES)
+    write_rocketmq_topics(folder / "data")
     async with rocketmq_on(folder / "data", folder, java_flags=JAVA_FLAGS) as running:
         await until_routed(running.address)
         yield running.process.pid, running.address
@@ -145,6 +144,11 @@ def _write_configuration(
     (folder / "conf" / "rmq-proxy.json").write_text(json.dumps(proxy))
 
 
+def write_rocketmq_topics(data: Path) -> None:
+    """The topics of the loads, for a new store."""
+    write_topics(data, dict.fromkeys(TOPICS, "NORMAL"), queues=QUEUES)
+
+
 def write_topics(data: Path, types: Mapping[str, str], *, queues: int) -> None:
     """For a new store: its topics with the type of message that each takes."""
     topics = {
@@ -165,15 +169,20 @@ def write_topics(data: Path, types: Mapping[str, str], *, queues: int) -> None:
     (data / "config" / "topics.json").write_text(json.dumps(table))
 
 
+async def create_topics(nameserver: str, folder: Path) -> None:
+    """The topics of the loads, in our cluster."""
+    create = (sys.executable, "-m", "aerobee.cli", "topic", "create", *TOPICS)
+    named = ("--queues", str(QUEUES), "--nameserver", nameserver)
+    await said_by((*create, *named), folder=folder)
+
+
 @contextlib.asynccontextmanager
 async def running_own(folder: Path) -> AsyncIterator[tuple[int, str]]:
     """The id of a broker's process, with the file sizes of production, and its address."""
     async with running_cluster() as cluster:
         process_id = cluster.process_of("broker-a", 0)
         assert process_id is not None, "it has said that it is ready"
-        create = (sys.executable, "-m", "aerobee.cli", "topic", "create", *TOPICS)
-        named = ("--queues", str(QUEUES), "--nameserver", cluster.nameserver)
-        await said_by((*create, *named), folder=folder)
+        await create_topics(cluster.nameserver, folder)
         yield process_id, cluster.brokers[0]
 
 

@@ -46,7 +46,7 @@ class JavaLoad:
         compiler = needed_program("javac", JDK)
         jars = await fetch_jars(SOURCES, into)
         classes = ("-cp", f"{jars}/*", "-d", into / "classes")
-        await said_by((compiler, *classes, SOURCES / "RocketmqLoad.java"), folder=into)
+        await said_by((compiler, *classes, *sorted(SOURCES.glob("*.java"))), folder=into)
 
     def load(self, folder: Path, address: str, body_bytes: int) -> tuple[str, ...]:
         """Its command; it logs into `folder`."""

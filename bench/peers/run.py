@@ -20,6 +20,7 @@ from peers.redis import Redis
 from peers.rocketmq import OwnV2, Rocketmq
 from peers.rocketmq_idle import IdleAtRocketmq, OwnIdle
 from peers.rocketmq_java import OwnByJava, RocketmqByJava
+from peers.rocketmq_remoting import OwnByRemoting, RocketmqByRemoting
 from peers.system import Fetched, Peer, Stage, System
 from peers.table import Comparison
 
@@ -33,12 +34,14 @@ PEERS: Mapping[str, type[Peer]] = {
     "rocketmq": Rocketmq,
     "rocketmq-java": RocketmqByJava,
     "rocketmq-idle": IdleAtRocketmq,
+    "rocketmq-remoting": RocketmqByRemoting,
 }
 OURS_BESIDE: Mapping[str, type[System]] = {
     "grpc-go": OwnEcho,
     "rocketmq": OwnV2,
     "rocketmq-java": OwnByJava,
     "rocketmq-idle": OwnIdle,
+    "rocketmq-remoting": OwnByRemoting,
 }
 """Our system for the same parts as a peer, if it is not `OwnBroker`."""
 TOUCHED_BYTES = 2 << 30

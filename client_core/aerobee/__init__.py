@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from aerobee.client_core.broker_groups import Remaining as Remaining
     from aerobee.client_core.broker_groups import UnreadBy as UnreadBy
     from aerobee.client_core.cluster import ClusterConnection as ClusterConnection
+    from aerobee.client_core.codecs import Codec as Codec
     from aerobee.client_core.dead_letters import FoundLetters as FoundLetters
     from aerobee.client_core.dead_letters import Letter as Letter
     from aerobee.client_core.dead_letters import LetterFilter as LetterFilter
@@ -61,14 +62,19 @@ if TYPE_CHECKING:
     from aerobee.client_core.messages import FoundMessages as FoundMessages
     from aerobee.client_core.messages import QueueMessages as QueueMessages
     from aerobee.client_core.offsets import QueueBounds as QueueBounds
+    from aerobee.client_core.recurring import RecurringSchedule as RecurringSchedule
     from aerobee.client_core.schedules import WaitingMessage as WaitingMessage
     from aerobee.client_core.schedules import WaitingMessages as WaitingMessages
     from aerobee.client_core.transactions import OpenTransaction as OpenTransaction
     from aerobee.client_core.transactions import OpenTransactions as OpenTransactions
     from aerobee.client_core.transactions import TransactionOutcome as TransactionOutcome
     from aerobee.cluster_view.route import MessageQueue as MessageQueue
+    from aerobee.consumer_client.answers import Batch as Batch
+    from aerobee.consumer_client.answers import Reject as Reject
+    from aerobee.consumer_client.answers import RetryLater as RetryLater
     from aerobee.consumer_client.blocking import BlockingPullConsumer as BlockingPullConsumer
     from aerobee.consumer_client.blocking import BlockingPushConsumer as BlockingPushConsumer
+    from aerobee.consumer_client.blocking import BlockingSimpleConsumer as BlockingSimpleConsumer
     from aerobee.consumer_client.filters import sql as sql
     from aerobee.consumer_client.flow_control import FlowLimits as FlowLimits
     from aerobee.consumer_client.listener import ConsumeResult as ConsumeResult
@@ -78,10 +84,12 @@ if TYPE_CHECKING:
     from aerobee.consumer_client.listener import Ordering as Ordering
     from aerobee.consumer_client.options import ConsumerConfig as ConsumerConfig
     from aerobee.consumer_client.options import StartFrom as StartFrom
+    from aerobee.consumer_client.popped_message import PoppedMessage as PoppedMessage
     from aerobee.consumer_client.pull_consumer import PullConsumer as PullConsumer
     from aerobee.consumer_client.push_consumer import PushConsumer as PushConsumer
     from aerobee.consumer_client.received_batch import ReceivedBatch as ReceivedBatch
     from aerobee.consumer_client.retry_schedule import RetryPolicy as RetryPolicy
+    from aerobee.consumer_client.simple_consumer import SimpleConsumer as SimpleConsumer
     from aerobee.consumer_client.statistics import ConsumerStatistics as ConsumerStatistics
     from aerobee.consumer_client.statistics import QueueStatistics as QueueStatistics
     from aerobee.consumer_client.strategies import Averagely as Averagely
@@ -92,10 +100,15 @@ if TYPE_CHECKING:
     from aerobee.consumer_client.strategies import MachineRoomNearby as MachineRoomNearby
     from aerobee.consumer_client.strategies import RebalanceStrategy as RebalanceStrategy
     from aerobee.consumer_client.strategies import Sticky as Sticky
+    from aerobee.consumer_client.typed import BodyRefused as BodyRefused
+    from aerobee.consumer_client.typed import TypedTopic as TypedTopic
     from aerobee.domain.sql_filter.expression import SqlExpression as SqlExpression
     from aerobee.errors import AerobeeError as AerobeeError
     from aerobee.producer_client.blocking import BlockingProducer as BlockingProducer
     from aerobee.producer_client.blocking import BlockingTransaction as BlockingTransaction
+    from aerobee.producer_client.blocking import (
+        BlockingTransactionOfSeveral as BlockingTransactionOfSeveral,
+    )
     from aerobee.producer_client.checks import CheckAnswer as CheckAnswer
     from aerobee.producer_client.checks import CheckTransaction as CheckTransaction
     from aerobee.producer_client.checks import TransactionCheck as TransactionCheck
@@ -106,6 +119,7 @@ if TYPE_CHECKING:
     from aerobee.producer_client.receipt import Receipt as Receipt
     from aerobee.producer_client.receipt import Receipts as Receipts
     from aerobee.producer_client.receipt import SendStatus as SendStatus
+    from aerobee.producer_client.several import TransactionOfSeveral as TransactionOfSeveral
     from aerobee.producer_client.statistics import ProducerStatistics as ProducerStatistics
     from aerobee.producer_client.transactions import Transaction as Transaction
     from aerobee.rpc.tls_config import TlsConfig as TlsConfig
@@ -151,6 +165,7 @@ _NAMES = {
     "aerobee.client_core.master_search": ("AnswerDict", "AnswerList"),
     "aerobee.client_core.messages": ("FoundMessages", "QueueMessages"),
     "aerobee.client_core.offsets": ("QueueBounds",),
+    "aerobee.client_core.recurring": ("RecurringSchedule",),
     "aerobee.client_core.schedules": ("WaitingMessage", "WaitingMessages"),
     "aerobee.client_core.cluster": ("ClusterConnection",),
     "aerobee.client_core.message": ("Message", "ReceivedMessage"),
@@ -160,7 +175,12 @@ _NAMES = {
         "TransactionOutcome",
     ),
     "aerobee.cluster_view.route": ("MessageQueue",),
-    "aerobee.consumer_client.blocking": ("BlockingPullConsumer", "BlockingPushConsumer"),
+    "aerobee.consumer_client.answers": ("Batch", "Reject", "RetryLater"),
+    "aerobee.consumer_client.blocking": (
+        "BlockingPullConsumer",
+        "BlockingPushConsumer",
+        "BlockingSimpleConsumer",
+    ),
     "aerobee.consumer_client.filters": ("sql",),
     "aerobee.consumer_client.flow_control": ("FlowLimits",),
     "aerobee.consumer_client.listener": (
@@ -171,10 +191,12 @@ _NAMES = {
         "Ordering",
     ),
     "aerobee.consumer_client.options": ("ConsumerConfig", "StartFrom"),
+    "aerobee.consumer_client.popped_message": ("PoppedMessage",),
     "aerobee.consumer_client.pull_consumer": ("PullConsumer",),
     "aerobee.consumer_client.push_consumer": ("PushConsumer",),
     "aerobee.consumer_client.received_batch": ("ReceivedBatch",),
     "aerobee.consumer_client.retry_schedule": ("RetryPolicy",),
+    "aerobee.consumer_client.simple_consumer": ("SimpleConsumer",),
     "aerobee.consumer_client.statistics": ("ConsumerStatistics", "QueueStatistics"),
     "aerobee.consumer_client.strategies": (
         "Averagely",
@@ -186,11 +208,18 @@ _NAMES = {
         "RebalanceStrategy",
         "Sticky",
     ),
+    "aerobee.consumer_client.typed": ("BodyRefused", "TypedTopic"),
+    "aerobee.client_core.codecs": ("Codec",),
     "aerobee.errors": ("AerobeeError",),
-    "aerobee.producer_client.blocking": ("BlockingProducer", "BlockingTransaction"),
+    "aerobee.producer_client.blocking": (
+        "BlockingProducer",
+        "BlockingTransaction",
+        "BlockingTransactionOfSeveral",
+    ),
     "aerobee.producer_client.checks": ("CheckAnswer", "CheckTransaction", "TransactionCheck"),
     "aerobee.producer_client.config": ("Compression", "ProducerConfig"),
     "aerobee.producer_client.producer": ("Producer",),
+    "aerobee.producer_client.several": ("TransactionOfSeveral",),
     "aerobee.producer_client.statistics": ("ProducerStatistics",),
     "aerobee.producer_client.receipt": ("Durability", "Receipt", "Receipts", "SendStatus"),
     "aerobee.producer_client.transactions": ("Transaction",),

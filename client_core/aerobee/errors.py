@@ -12,6 +12,7 @@ from aerobee.runtime.errors import *  # noqa: F403
 from aerobee.runtime.lazy_names import load_name
 
 if TYPE_CHECKING:
+    from aerobee.client_core.schemas import SchemaIncompatible as SchemaIncompatible
     from aerobee.client_core.transactions import TransactionEnded as TransactionEnded
     from aerobee.cluster_view.own_process import UsedAfterFork as UsedAfterFork
     from aerobee.producer_client.receipt import PartlySent as PartlySent
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "PartlySent": "aerobee.producer_client.receipt",
+    "SchemaIncompatible": "aerobee.client_core.schemas",
     "TransactionEnded": "aerobee.client_core.transactions",
     "TransactionUnanswered": "aerobee.producer_client.transactions",
     "UsedAfterFork": "aerobee.cluster_view.own_process",

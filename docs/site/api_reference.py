@@ -184,7 +184,15 @@ def hidden_bases(kind: type) -> dict[str, ast.ClassDef]:
 
 
 def methods_of(node: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [
+        each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return [each for each in functions if not is_overload(each)]
+
+
+def is_overload(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Its last definition says all."""
+    return any(ast.unparse(each) == "overload" for each in node.decorator_list)
 
 
 def class_entry(node: ast.ClassDef, hidden: Mapping[str, ast.ClassDef]) -> str:
@@ -228,7 +236,9 @@ def part_entries(node: ast.ClassDef, module: ModuleType) -> Iterator[str]:
         assert isinstance(part, ast.ClassDef)
         first, *_ = (ast.get_docstring(part) or "").partition("\n\n")
         yield f"#### {owner}\n\n{prose(first)}\n"
-        for method in methods_of(part):
+        inherited = [each for base in hidden_bases(kind).values() for each in methods_of(base)]
+        own = {method.name for method in methods_of(part)}
+        for method in [*(each for each in inherited if each.name not in own), *methods_of(part)]:
             if not method.name.startswith("_"):
                 yield method_entry(owner, method)
 

@@ -64,7 +64,9 @@ def _methods(text: str, name: str) -> Iterator[ast.FunctionDef]:
     for node in ast.parse(text).body:
         if isinstance(node, ast.ClassDef) and node.name == name:
             for each in node.body:
-                if isinstance(each, ast.FunctionDef) and not each.name.startswith("_"):
+                if not isinstance(each, ast.FunctionDef) or each.name.startswith("_"):
+                    continue
+                if "overload" not in map(ast.unparse, each.decorator_list):
                     yield each
 
 

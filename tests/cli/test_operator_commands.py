@@ -336,3 +336,52 @@ def test_a_group_with_a_member_is_deleted_by_force_only_and_its_member_begins_an
     finally:
         member.kill()
         member.wait()
+
+
+def test_a_schedule_is_added_listed_changed_run_paused_and_removed(cluster: Up) -> None:
+    cluster.run("topic", "create", "reports", "--queues", "1")
+    added = cluster.run(
+        *("schedule", "add", "daily", "reports", "--cron", "0 8 * * MON-FRI"),
+        *("--zone", "Europe/Berlin", "--body", "go", "--tag", "t", "--key", "k"),
+    )
+    assert "daily runs next at" in added.stdout
+    again = cluster.run(
+        "schedule", "add", "daily", "reports", "--every", "1h", "--body", "go", expect=1
+    )
+    assert "there is a schedule 'daily'" in again.stderr
+    cluster.run("schedule", "add", "x", "reports", "--body", "go", expect=2)
+    cluster.run("schedule", "run-now", "daily")
+    assert received(cluster, "reports", "readers", 1) == ["go"]
+    assert "Europe/Berlin" in cluster.run("schedule", "recurring", "--wide").stdout
+    cluster.run("schedule", "pause", "daily")
+    cluster.run("schedule", "change", "daily", "--every", "1h", "--max-runs", "5", "--body", "!")
+    (row,) = cluster.json("schedule", "recurring", "reports")["schedules"]
+    assert (row["everyMs"], row["maxRuns"], row["body"]) == (3_600_000, 5, "!")
+    assert (row["paused"], row["tag"], row["keys"]) == (True, "t", ["k"])
+    cluster.run("schedule", "resume", "daily")
+    shown = json.loads(cluster.run("schedule", "show", "daily").stdout)
+    assert shown["nextMs"] > shown["createdMs"]
+    cluster.run("schedule", "remove", "daily", "--yes")
+    cluster.run("schedule", "show", "daily", expect=1)
+    gone = cluster.json("schedule", "pause", "daily", expect=1)
+    assert [each["paused"] for each in gone] == [False]
+
+
+def test_a_topic_has_a_schema_that_is_checked_when_it_changes(cluster: Up, tmp_path: Path) -> None:
+    cluster.run("topic", "create", "typed", "--queues", "1")
+    assert "no schema" in cluster.run("topic", "schema", "show", "typed", expect=1).stderr
+    old, new, wrong = (tmp_path / name for name in ("old", "new", "wrong"))
+    old.write_text('{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}')
+    new.write_text('{"type":"object","properties":{"a":{"type":"string"},"b":{}},"required":["a"]}')
+    wrong.write_text('{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}')
+    cluster.run("topic", "schema", "set", "typed", str(old))
+    assert cluster.run("topic", "schema", "check", "typed", str(new)).stdout == "compatible\n"
+    cluster.run("topic", "schema", "set", "typed", str(new))
+    assert json.loads(cluster.run("topic", "schema", "show", "typed").stdout)["required"] == ["a"]
+    assert (
+        "integer" in cluster.run("topic", "schema", "check", "typed", str(wrong), expect=1).stdout
+    )
+    refused = cluster.run("topic", "schema", "set", "typed", str(wrong), expect=2)
+    assert "is not changed" in refused.stderr
+    cluster.run("topic", "schema", "set", "typed", str(wrong), "--force")
+    cluster.run("topic", "schema", "remove", "typed", "--yes")

@@ -350,7 +350,8 @@ async def test_what_a_listener_returns_by_mistake_is_a_failure_not_a_success(
         assert consumer.statistics().handled == 0
     assert (
         "the listener returned int: return None or ConsumeResult.SUCCESS when the messages are "
-        "done, ConsumeResult.RETRY_LATER to have them again"
+        "done, ConsumeResult.RETRY_LATER or RetryLater(...) to have them again, Reject(...) to "
+        "make them dead letters"
     ) in caplog.text
 
 

@@ -15,6 +15,7 @@ from aerobee.offset_audit.doctor.examining import CHECKED, examined
 from aerobee.offset_audit.frames.columns_of_tables import names_of
 from aerobee.offset_audit.frames.frame import Engine
 from aerobee.offset_audit.rules.names import BUSY
+from aerobee.offset_audit.run.identities import until_answered
 from aerobee.offset_audit.tables import COLUMNS, FINDINGS
 from tests.offset_audit.table_builders import NOW_MS, TableRows
 
@@ -329,6 +330,21 @@ def rows_of_contradictions() -> TableRows:
     rows.add("registry_topics", broker_name="nobody", topic="t", write_queue_count=4)
     rows.add("registry_topics", broker_name="nobody", topic="u", write_queue_count=4)
     return rows
+
+
+def test_files_read_after_an_election_do_not_tell_of_it(engine: Engine) -> None:
+    rows = TableRows()
+    rows.add("brokers", epoch=2)
+    rows.add("brokers", broker_id=1, answered=False, epoch=None)
+    for epoch in (1, 2, 3):
+        rows.add("epochs", epoch=epoch, start_offset=epoch * 1_000)
+        rows.add("epochs", epoch=epoch, start_offset=epoch * 1_000, broker_id=1)
+    tables = rows.tables(engine)
+    found = until_answered(tables.epochs, tables.brokers).collect()
+    assert sorted((row["broker_id"], row["epoch"]) for row in found) == [
+        *((0, 1), (0, 2)),
+        *((1, 1), (1, 2), (1, 3)),
+    ]
 
 
 def test_routes_contradict_brokers(engine: Engine) -> None:

@@ -192,6 +192,7 @@ def test_filters_are_sparks_and_leave_the_frame_whole(spark: SparkSession, live:
         "orders",
         "AEROBEE_OFFSET_JOURNAL",
         "AEROBEE_POP_JOURNAL",
+        "AEROBEE_SCHEDULE_JOURNAL",
         "AEROBEE_TIMER_JOURNAL",
         "AEROBEE_TRANSACTION_JOURNAL",
         "RMQ_SYS_TRANS_HALF_TOPIC",

@@ -16,7 +16,12 @@ from aerobee.runtime.errors import AerobeeError, InvalidArgument
 from tests.support.known_users import KnownUsers
 
 NEEDS = remoting_needs("hive")
-OURS = {Ask.CHECK_TRANSACTION_STATE, Ask.NOTIFY_CONSUMER_IDS_CHANGED}
+OURS = {
+    Ask.CHECK_TRANSACTION_STATE,
+    Ask.NOTIFY_CONSUMER_IDS_CHANGED,
+    Ask.GET_CONSUMER_STATUS_FROM_CLIENT,
+    Ask.PUSH_REPLY_MESSAGE_TO_CLIENT,
+}
 """What brokers ask clients."""
 
 

@@ -224,18 +224,20 @@ class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
                 perm=6,
                 queues_by_broker={broker.name: broker.topics.get(topic, 1) for broker in holders},
             ),
-            brokers=[
-                nameserver_pb2.BrokerEndpoint(
-                    identity=common_pb2.BrokerIdentity(broker_name=broker.name),
-                    address=broker.address,
-                    role=common_pb2.MASTER,
-                    writable=True,
-                )
-                for broker in holders
-                if broker.is_running
-            ]
-            + self.slaves,
+            brokers=self._masters(holders) + self.slaves,
         )
+
+    def _masters(self, brokers: Sequence[Routable]) -> list[nameserver_pb2.BrokerEndpoint]:
+        return [
+            nameserver_pb2.BrokerEndpoint(
+                identity=common_pb2.BrokerIdentity(broker_name=broker.name),
+                address=broker.address,
+                role=common_pb2.MASTER,
+                writable=True,
+            )
+            for broker in brokers
+            if broker.is_running
+        ]
 
     def _answer(self, topics: Sequence[str]) -> nameserver_pb2.QueryRouteResponse:
         return nameserver_pb2.QueryRouteResponse(
@@ -248,6 +250,17 @@ class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
         self, request: nameserver_pb2.QueryRouteRequest, context: Any
     ) -> nameserver_pb2.QueryRouteResponse:
         return self._answer(request.topics)
+
+    async def DescribeCluster(
+        self, request: nameserver_pb2.DescribeClusterRequest, context: Any
+    ) -> nameserver_pb2.ClusterDescription:
+        brokers = self._masters(self.brokers) + self.slaves
+        return nameserver_pb2.ClusterDescription(
+            cluster=request.cluster,
+            version=self.version,
+            brokers=brokers,
+            heartbeat_age_ms=[0] * len(brokers),
+        )
 
     async def ListTopics(
         self, request: nameserver_pb2.ListTopicsRequest, context: Any

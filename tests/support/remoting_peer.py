@@ -6,7 +6,7 @@ import asyncio
 import base64
 import hmac
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -30,6 +30,8 @@ class Peer:
         self.key = key
         self.told: list[Command] = []
         """What the broker has asked."""
+        self.answers: dict[int, Callable[[Command], Command]] = {}
+        """How it answers what the broker asks, by code; to the rest it says nothing."""
 
     async def ask(self, code: int, body: bytes = b"", **fields: Any) -> Command:
         text = {name: _text(value) for name, value in fields.items()}
@@ -121,17 +123,19 @@ def _text(value: object) -> str:
 async def peer_at(
     port: int, client_id: str = "c1", *, key: tuple[str, bytes] | None = None
 ) -> AsyncIterator[Peer]:
-    told: list[Command] = []
+    peers: list[Peer] = []
 
     def serve(request: Command) -> Command | None:
-        told.append(request)
-        return None
+        (peer,) = peers
+        peer.told.append(request)
+        answer = peer.answers.get(request.code)
+        return None if answer is None else answer(request)
 
     async with await RemotingClient.connect(
         "127.0.0.1", port, now=asyncio.get_running_loop().time, serve=serve
     ) as client:
         peer = Peer(client, client_id, key)
-        peer.told = told
+        peers.append(peer)
         yield peer
 
 

@@ -122,6 +122,10 @@ class Meter:
         account.subscriptions += more
         self._subscriptions = count
 
+    def is_of(self, other: Meter) -> bool:
+        """Whether both charge the same caller."""
+        return self._account is other._account
+
     def began(self) -> None:
         """The call is going to last."""
         self._account.streams += 1

@@ -26,7 +26,7 @@ from aerobee.bench import (
     suite,
 )
 from aerobee.bench.audit import messages_speed, store_speed
-from aerobee.bench.peer_names import PEER_NAMES, V2, V2_ALONE
+from aerobee.bench.peer_names import PEER_NAMES, REMOTING, V2, V2_ALONE
 from aerobee.bench.report import Report
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.runtime.freed_memory import keep_freed_memory
@@ -55,11 +55,13 @@ RUNS: dict[str, Run] = {
     "audit-messages": messages_speed.run_audit_messages,
 }
 PEERS_ROUNDS = 3
+COMPARED = ("peers", "v2", "remoting")
 NAMES = textwrap.fill(
     f"WHAT is one of {', '.join(RUNS)}; all of these; or peers, which measures the named PEERS "
-    f"beside Aerobee ({', '.join(PEER_NAMES)}; all but the last two by default); or v2, Apache "
+    f"beside Aerobee ({', '.join(PEER_NAMES)}; all but the last three by default); or v2, Apache "
     f"RocketMQ 5's gRPC API ({', '.join(V2)}; all by default), with Apache's proxy beside ours if "
-    "it is there. Programs are fetched from their registries, only with --fetch.",
+    "it is there; or remoting, RocketMQ's older protocol, with Apache's broker beside ours. "
+    "Programs are fetched from their registries, only with --fetch.",
     78,
     break_on_hyphens=False,
 )
@@ -67,7 +69,7 @@ NAMES = textwrap.fill(
 
 @click.command(epilog=f"\b\n{NAMES}")
 @click.argument(
-    "what", metavar="[WHAT]", type=click.Choice([*RUNS, "all", "peers", "v2"]), default="all"
+    "what", metavar="[WHAT]", type=click.Choice([*RUNS, "all", *COMPARED]), default="all"
 )
 @click.argument("peers", metavar="[PEERS]...", type=click.Choice(PEER_NAMES), nargs=-1)
 @click.option(
@@ -107,7 +109,7 @@ def bench(
     comparable with each other; across machines and times, only their ratios are.
     """
     keep_freed_memory()
-    if what in ("peers", "v2"):
+    if what in COMPARED:
         comparison = _compare(
             what,
             tuple(dict.fromkeys(peers)),
@@ -119,7 +121,9 @@ def bench(
         _show(comparison, as_json=as_json, markdown=markdown)
         return
     if peers or markdown or fetch:
-        raise click.UsageError("PEERS, --markdown and --fetch are for `aerobee bench peers` and v2")
+        raise click.UsageError(
+            "PEERS, --markdown and --fetch are for `aerobee bench peers`, v2, remoting"
+        )
     load = suite.Load(body_bytes=body_bytes).scaled(scale)
     if rounds is not None:
         load = replace(load, rounds=rounds)
@@ -148,7 +152,8 @@ def bench(
 def _compare(
     what: str, peers: tuple[str, ...], *, body_bytes: int, rounds: int, scale: float, fetch: bool
 ) -> Comparison:
-    if what == "v2" and (others := set(peers) - set(V2)):
+    of_one_protocol = {"v2": V2, "remoting": REMOTING}
+    if others := set(peers) - set(of_one_protocol.get(what, PEER_NAMES)):
         raise click.UsageError(f"{min(others)} is for `aerobee bench peers`")
     try:
         from peers.rocketmq import RocketmqPrograms
@@ -163,7 +168,9 @@ def _compare(
         ) from None
     alone = what == "v2" and not fetch and not RocketmqPrograms().folder.exists()
     if what == "peers":
-        default = tuple(name for name in PEER_NAMES if name not in V2[1:])
+        default = tuple(name for name in PEER_NAMES if name not in (*V2[1:], *REMOTING))
+    elif what == "remoting":
+        default = REMOTING
     else:
         default = V2_ALONE if alone else V2
     measured = compare(

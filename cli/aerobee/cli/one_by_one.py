@@ -11,7 +11,7 @@ import click
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.output import counted, print_json, remark, say
 from aerobee.cli.target import Target
-from aerobee.runtime.errors import MessageNotFound
+from aerobee.runtime.errors import MessageNotFound, ScheduleNotFound
 
 if TYPE_CHECKING:
     from aerobee import AdminClient
@@ -48,7 +48,7 @@ def do_each(
         for name in names:
             try:
                 more = await change(admin, name)
-            except (MessageNotFound, TransactionEnded) as error:
+            except (MessageNotFound, ScheduleNotFound, TransactionEnded) as error:
                 documents.append({member: name, is_done: False, "error": str(error)})
                 if not as_json:
                     remark(str(error))

@@ -88,6 +88,8 @@ class BlockingTopicAdmin(BlockingPart[TopicAdmin]):
     get = _blocking(TopicAdmin.get)
     list = _blocking(TopicAdmin.list)
     describe = _blocking(TopicAdmin.describe)
+    schema = _blocking(TopicAdmin.schema)
+    set_schema = _blocking(TopicAdmin.set_schema)
 
 
 class BlockingGroupAdmin(BlockingPart[GroupAdmin]):
@@ -148,6 +150,14 @@ class BlockingSchedules(BlockingPart[Schedules]):
     recall = _blocking(Schedules.recall)
     deliver_now = _blocking(Schedules.deliver_now)
     move = _blocking(Schedules.move)
+    add = _blocking(Schedules.add)
+    recurring = _blocking(Schedules.recurring)
+    find = _blocking(Schedules.find)
+    change = _blocking(Schedules.change)
+    pause = _blocking(Schedules.pause)
+    resume = _blocking(Schedules.resume)
+    run_now = _blocking(Schedules.run_now)
+    remove = _blocking(Schedules.remove)
 
 
 class BlockingTransactions(BlockingPart[Transactions]):

@@ -9,6 +9,7 @@ from typing import Final, Literal
 from aerobee.client_core.audit import Audit
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.master_search import AnswerList, Masters, ask_masters
+from aerobee.client_core.schemas import SCHEMA, SchemaIncompatible, conflicts, shown, stored
 from aerobee.cluster_view.methods import (
     CREATE_TOPIC,
     DELETE_TOPIC,
@@ -30,6 +31,7 @@ from aerobee.v1 import audit_pb2, common_pb2, nameserver_pb2
 Permission = Literal["rw", "r", "w"]
 """What clients may do with a topic: read, write."""
 
+_NAMED_MAX: Final = 5
 _MASKS: Final[Mapping[str, int]] = {
     "rw": PERM_READ | PERM_WRITE,
     "r": PERM_READ,
@@ -165,6 +167,37 @@ class TopicAdmin:
         return _topic(
             await self._nameservers.call(UPDATE_TOPIC, request, timeout_ms=self._timeout_ms)
         )
+
+    async def schema(self, name: str) -> str:
+        """The schema of a topic's bodies, as JSON; empty: it has none. Raises TopicNotFound,
+        InvalidArgument: something else wrote it."""
+        return shown((await self.get(name)).attributes.get(SCHEMA, ""))
+
+    async def set_schema(self, name: str, schema: str, *, force: bool = False) -> Sequence[str]:
+        """Give a topic the schema of its bodies, such as `TypedTopic.schema()`; empty: it has none.
+
+        The schema may be changed if readers and writers of both understand each other. Brokers do
+        not look at bodies: it is a statement for the topic's producers and consumers.
+
+        Args:
+            force: change it whatever is incompatible.
+
+        Returns:
+            What is incompatible and was forced.
+
+        Raises:
+            TopicNotFound, IllegalName; InvalidArgument: it is no schema, or has more than about 3
+            KiB.
+            SchemaIncompatible: nothing was changed.
+        """
+        before = await self.schema(name)
+        found = conflicts(before, schema) if before and schema else []
+        if found and not force:
+            raise SchemaIncompatible(
+                f"the schema of topic {name!r} is not changed: {'; '.join(found[:_NAMED_MAX])}"
+            )
+        await self.update(name, attributes={SCHEMA: stored(schema) if schema else ""})
+        return found
 
     async def spread(
         self, name: str, *, retire: Sequence[str] = (), preview: bool = False

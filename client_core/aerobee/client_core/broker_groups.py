@@ -68,6 +68,8 @@ class Remaining:
     """Those of the unread messages that were handed out and neither acknowledged nor committed."""
     dead_letters: int
     """Neither resent nor dropped."""
+    schedules: int = 0
+    """Schedules that would run no more."""
 
     @property
     def is_empty(self) -> bool:
@@ -78,6 +80,7 @@ class Remaining:
             or self.open_transactions
             or self.set_aside
             or self.dead_letters
+            or self.schedules
         )
 
 
@@ -177,4 +180,5 @@ def _remaining(found: broker_pb2.RemainingDescription) -> Remaining:
         set_aside=found.set_aside,
         in_flight=found.in_flight,
         dead_letters=found.dead_letters,
+        schedules=found.schedules,
     )

@@ -289,9 +289,7 @@ class ReceivedMessage:
         self._body: bytes | None = None
 
     @classmethod
-    def at(
-        cls, records: bytes | bytearray | memoryview, start: int, queue: MessageQueue
-    ) -> ReceivedMessage:
+    def at(cls, records: bytes | bytearray | memoryview, start: int, queue: MessageQueue) -> Self:
         """The message whose record starts at `start`; the record is parsed on first use.
 
         For consumers that receive many records at once: bytes that are not a record are noticed
@@ -363,6 +361,11 @@ class ReceivedMessage:
     @property
     def keys(self) -> tuple[str, ...]:
         return self.record.keys
+
+    @property
+    def sharding_key(self) -> str | None:
+        """By which its producer chose the queue; the message group of RocketMQ's clients."""
+        return self.record.property_value(PropertyName.SHARDING_KEY)
 
     @property
     def properties(self) -> Mapping[str, str]:

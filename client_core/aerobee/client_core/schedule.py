@@ -54,7 +54,7 @@ def schedule_of(
             "delay, deliver_at and delay_level exclude each other: give one of them"
         )
     if delay is not None:
-        delay_ms = _delay_ms(delay)
+        delay_ms = delay_ms_of(delay)
         return Schedule(delay_ms=delay_ms) if delay_ms else None
     if deliver_at is not None:
         return Schedule(deliver_ms=time_ms(deliver_at))
@@ -67,7 +67,7 @@ def schedule_of(
     return None
 
 
-def _delay_ms(delay: Delay) -> int:
+def delay_ms_of(delay: Delay) -> int:
     """Rounded up: a message never arrives early."""
     if isinstance(delay, timedelta):
         delay_ms = -((-delay) // timedelta(milliseconds=1))

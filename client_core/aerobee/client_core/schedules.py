@@ -9,7 +9,8 @@ from typing import TypeVar
 from google.protobuf.message import Message as ProtoMessage
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.master_search import Masters, search_masters
+from aerobee.client_core.master_search import search_masters
+from aerobee.client_core.recurring import RecurringSchedules
 from aerobee.client_core.schedule import DeliverAt, time_ms
 from aerobee.cluster_view.methods import (
     DELIVER_SCHEDULED_NOW,
@@ -60,8 +61,8 @@ class WaitingMessages:
     """Brokers that could not be asked; their messages are missing here."""
 
 
-class Schedules:
-    """Finds and changes messages that wait for their time.
+class Schedules(RecurringSchedules):
+    """Finds and changes messages that wait for their time, and schedules that recur.
 
     Example::
 
@@ -73,9 +74,7 @@ class Schedules:
     """
 
     def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
-        self._masters = Masters(connection, timeout_ms=timeout_ms)
-        self._channels = connection.channels
-        self._timeout_ms = timeout_ms
+        super().__init__(connection, timeout_ms=timeout_ms)
 
     async def list(
         self,

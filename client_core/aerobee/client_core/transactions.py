@@ -85,6 +85,16 @@ def end_request(
     )
 
 
+def question(topic: str, transaction_id: str, timeout_ms: int) -> broker_pb2.EndTransactionRequest:
+    """As `end_request`, and ends nothing."""
+    return broker_pb2.EndTransactionRequest(
+        topic=topic,
+        transaction_id=transaction_id,
+        only_ask=True,
+        timeout_ms=max(1, timeout_ms * 9 // 10),
+    )
+
+
 def together_request(
     topic: str, wanted: Sequence[tuple[str, TransactionOutcome]], timeout_ms: int
 ) -> broker_pb2.EndTransactionsRequest:

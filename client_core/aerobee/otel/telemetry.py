@@ -250,5 +250,7 @@ async def _rest(operation: Operation, answer: Awaitable[object]) -> object:
 def _end(operation: Operation, answer: object) -> None:
     if answer == RETRY_LATER:
         operation.end("RETRY_LATER", "the listener asked for another try")
+    elif isinstance(answer, Exception):
+        operation.end(type(answer).__name__, str(answer))
     else:
         operation.end()

@@ -92,6 +92,18 @@ _SEND = "/aerobee.v1.SendService/"
 SEND_STREAM = Method(_SEND + "SendStream", broker_pb2.SendFrame, broker_pb2.SendAckFrame)
 SEND = Method(_SEND + "Send", broker_pb2.SendRequest, broker_pb2.SendResponse)
 
+_POP = "/aerobee.v1.PopService/"
+POP = Method(_POP + "Pop", broker_pb2.PopRequest, broker_pb2.PopResponse)
+ACKNOWLEDGE = Method(
+    _POP + "Acknowledge", broker_pb2.AcknowledgeRequest, broker_pb2.AcknowledgeResponse
+)
+CHANGE_INVISIBLE = Method(
+    _POP + "ChangeInvisible",
+    broker_pb2.ChangeInvisibleRequest,
+    broker_pb2.ChangeInvisibleResponse,
+)
+REJECT = Method(_POP + "Reject", broker_pb2.RejectRequest, broker_pb2.AcknowledgeResponse)
+
 _SCHEDULE = "/aerobee.v1.ScheduleService/"
 LIST_SCHEDULED = Method(
     _SCHEDULE + "ListScheduled", broker_pb2.ListScheduledRequest, broker_pb2.ListScheduledResponse
@@ -108,6 +120,17 @@ DELIVER_SCHEDULED_NOW = Method(
 )
 RESCHEDULE = Method(
     _SCHEDULE + "Reschedule", broker_pb2.RescheduleRequest, broker_pb2.RescheduleResponse
+)
+
+_RECURRING = "/aerobee.v1.RecurringService/"
+LIST_SCHEDULES = Method(
+    _RECURRING + "ListSchedules", broker_pb2.ListSchedulesRequest, broker_pb2.ListSchedulesResponse
+)
+PUT_SCHEDULE = Method(
+    _RECURRING + "PutSchedule", broker_pb2.PutScheduleRequest, broker_pb2.PutScheduleResponse
+)
+ACT_ON_SCHEDULE = Method(
+    _RECURRING + "ActOnSchedule", broker_pb2.ActOnScheduleRequest, broker_pb2.ActOnScheduleResponse
 )
 
 _TRANSACTION = "/aerobee.v1.TransactionService/"

@@ -94,8 +94,10 @@ class Nameservers:
         *,
         timeout_ms: int = 3_000,
         attempt_max_ms: int | None = None,
+        metadata: tuple[tuple[str, str], ...] = (),
     ) -> R:
-        """Asks one after another until one answers; each gets its share of the time.
+        """Asks one after another until one answers; each gets its share of the time. `metadata` is
+        added to the call.
 
         `attempt_max_ms`: for questions that a nameserver answers from memory. One that is silent
         for longer is passed over, and asked again over a new connection after all the others: its
@@ -108,7 +110,7 @@ class Nameservers:
         wait = ClusterWait(self._await_cluster_ms / 1_000, self._clock.monotonic_s)
         while True:
             try:
-                answer = await self._ask_each(method, request, timeout_ms, attempt_max_ms)
+                answer = await self._ask_each(method, request, timeout_ms, attempt_max_ms, metadata)
             except errors.Unreachable as error:
                 if wait.is_over():
                     raise
@@ -129,7 +131,12 @@ class Nameservers:
             await wait.pause()
 
     async def _ask_each(
-        self, method: Method[Q, R], request: Q, timeout_ms: int, attempt_max_ms: int | None
+        self,
+        method: Method[Q, R],
+        request: Q,
+        timeout_ms: int,
+        attempt_max_ms: int | None,
+        metadata: tuple[tuple[str, str], ...],
     ) -> R:
         """Raises as `call`."""
         end_s = self._clock.monotonic_s() + timeout_ms / 1_000
@@ -146,7 +153,7 @@ class Nameservers:
             try:
                 limit_ms = remaining_ms if number == attempts else min(attempt_ms, remaining_ms)
                 return await self._channels.call(
-                    address, method, request, timeout_ms=max(1, limit_ms)
+                    address, method, request, timeout_ms=max(1, limit_ms), metadata=metadata
                 )
             except (
                 errors.Unreachable,

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.consumer_client.blocking import BlockingPullConsumer, BlockingPushConsumer
+from aerobee.consumer_client.answers import Answer, Batch, Reject, RetryLater
+from aerobee.consumer_client.blocking import (
+    BlockingPullConsumer,
+    BlockingPushConsumer,
+    BlockingSimpleConsumer,
+)
 from aerobee.consumer_client.filters import sql
 from aerobee.consumer_client.flow_control import FlowLimits
 from aerobee.consumer_client.listener import (
@@ -19,10 +24,12 @@ from aerobee.consumer_client.listener import (
     Ordering,
 )
 from aerobee.consumer_client.options import ConsumerConfig, StartFrom
+from aerobee.consumer_client.popped_message import PoppedMessage
 from aerobee.consumer_client.pull_consumer import PullConsumer
 from aerobee.consumer_client.push_consumer import PushConsumer
 from aerobee.consumer_client.received_batch import ReceivedBatch
 from aerobee.consumer_client.retry_schedule import RetryPolicy
+from aerobee.consumer_client.simple_consumer import SimpleConsumer
 from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatistics
 from aerobee.consumer_client.strategies import (
     Averagely,
@@ -37,10 +44,13 @@ from aerobee.consumer_client.strategies import (
 from aerobee.domain.sql_filter.expression import SqlExpression
 
 __all__ = [
+    "Answer",
     "Averagely",
     "AveragelyByCircle",
+    "Batch",
     "BlockingPullConsumer",
     "BlockingPushConsumer",
+    "BlockingSimpleConsumer",
     "ByConfiguration",
     "ConsistentHash",
     "ConsumeResult",
@@ -54,13 +64,17 @@ __all__ = [
     "MessageQueue",
     "OnExhausted",
     "Ordering",
+    "PoppedMessage",
     "PullConsumer",
     "PushConsumer",
     "QueueStatistics",
     "RebalanceStrategy",
     "ReceivedBatch",
     "ReceivedMessage",
+    "Reject",
+    "RetryLater",
     "RetryPolicy",
+    "SimpleConsumer",
     "SqlExpression",
     "StartFrom",
     "Sticky",

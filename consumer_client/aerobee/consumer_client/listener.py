@@ -6,9 +6,11 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 from aerobee.client_core.defaults import check_whole_number
 from aerobee.client_core.message import ReceivedMessage
+from aerobee.consumer_client.answers import Answer, Batch
 from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.runtime.errors import InvalidArgument
 
@@ -38,11 +40,18 @@ class Ordering(StrEnum):
     """One after another within each queue; a failed message suspends its queue."""
 
 
+OrderBy = Literal["key"] | Callable[[ReceivedMessage], str | None]
+"""By what messages are handled in order: the sharding key, or what a function makes of a message.
+None as a key: in no order."""
+
 Messages = Sequence[ReceivedMessage]
 
-Listener = Callable[[Messages], ConsumeResult | Awaitable[ConsumeResult | None] | None]
+Result = ConsumeResult | Answer | None
+
+Listener = Callable[[Batch], Result | Awaitable[Result]]
 """Called with 1 to `consume_batch_max` messages of one queue, in order. Returning None or SUCCESS
-finishes them; after RETRY_LATER or any exception they are handled again."""
+finishes them; after RETRY_LATER, `RetryLater` or any exception they are handled again; `Reject`,
+returned or raised, makes them dead letters. See `Batch` for answers that differ by message."""
 
 OnExhausted = Callable[[Messages, int], Exhausted | Awaitable[Exhausted]]
 """Called with messages and the number of their failures, at the last allowed failure and at each
@@ -64,6 +73,12 @@ class ListenerOptions:
     else 1 s after the first failure, then twice as long each time, up to 1 min."""
     on_exhausted: OnExhausted | None = None
     """Decides after `retry.attempts_max` failures; None keeps retrying."""
+    order_by: OrderBy | None = None
+    """Within a queue, one message of a key after another, and keys beside each other."""
+    handle_timeout: float | None = None
+    """Seconds after which a call is cancelled, and counts as failed; None: never."""
+    gets_batches: bool = False
+    """It is given a `Batch` even if there is one message."""
 
     def __post_init__(self) -> None:
         check_whole_number("max_concurrency", self.max_concurrency, minimum=1)
@@ -76,8 +91,27 @@ class ListenerOptions:
             raise InvalidArgument(
                 f"ordering must be one of {', '.join(Ordering)}, not {self.ordering!r}"
             ) from None
+        self._check_order()
+        timeout = self.handle_timeout
+        if timeout is not None and (not isinstance(timeout, int | float) or not timeout > 0):
+            raise InvalidArgument(f"handle_timeout must be seconds above 0, not {timeout!r}")
         if self.on_exhausted is not None:
             check_callback("on_exhausted", self.on_exhausted, "the messages and their failures", 2)
+
+    def _check_order(self) -> None:
+        if self.order_by is None:
+            return
+        if self.order_by != "key":
+            check_callback("order_by", self.order_by, "a message", 1)
+        if self.ordering is Ordering.ORDERLY:
+            raise InvalidArgument(
+                "order_by handles each key in order, ORDERLY each queue: choose one of them"
+            )
+
+    @property
+    def in_order(self) -> bool:
+        """Whether a message that failed holds up others."""
+        return self.ordering is Ordering.ORDERLY or self.order_by is not None
 
 
 def check_callback(name: str, callback: object, given: str, count: int) -> None:

@@ -16,11 +16,12 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from aerobee.client_core.message import ReceivedMessage
+from aerobee.consumer_client.answers import Answer, Batch, Reject, RetryLater
 from aerobee.consumer_client.attempts import DIED, Attempts, Counted
 from aerobee.consumer_client.failure_log import UNKNOWN, UNLIMITED, FailureLine, FailureLog
 from aerobee.consumer_client.listener import (
@@ -28,7 +29,9 @@ from aerobee.consumer_client.listener import (
     Exhausted,
     Listener,
     ListenerOptions,
+    Messages,
     Ordering,
+    Result,
 )
 from aerobee.consumer_client.listener_shape import illegal_result, said
 from aerobee.consumer_client.process_queue import Entry
@@ -47,6 +50,8 @@ log = logging.getLogger(__name__)
 Exit = SystemExit | KeyboardInterrupt
 """What asyncio lets through all tasks at once."""
 
+RETURNED_RETRY_LATER = "it returned RETRY_LATER"
+
 SLICE_S = 0.005
 """How long workers may run without yielding the loop."""
 
@@ -56,6 +61,10 @@ class _Work(NamedTuple):
     entries: list[Entry[ReceivedMessage]]
     """Empty: the waiting ones, one after another; see `_run`."""
     failures: int
+
+
+_ANSWERS = (ConsumeResult, Answer)
+"""What is not awaited."""
 
 
 class _Abandoned(Exception):
@@ -84,25 +93,37 @@ class ListenerPool:
         attempts: Attempts | None = None,
         group: str = "",
         send_back: Callable[[FailedWork], None] | None = None,
+        reject: Callable[[FailedWork], None] | None = None,
         on_exit: Callable[[Exit], None] | None = None,
     ) -> None:
         """`attempts`: where they are counted; in memory by default. `group`: for the log.
-        `send_back`: gets failed messages; None: they wait here for another attempt.
+        `send_back`: gets failed messages; None: they wait here for another attempt. `reject`: gets
+        messages that are to be dead letters; None: they are skipped.
         `on_exit`: gets an exception that ends the program, raised by the listener or
         `on_exhausted`; None: it ends the worker."""
         self._on_exit = on_exit
         self._send_back = send_back
+        self._reject = reject
         self._log = FailureLog(log, group, clock)
         self._attempts = attempts or Attempts()
-        self._listener = listener
+        self._call: Callable[[list[ReceivedMessage]], Result | Awaitable[Result]]
+        self._call = cast(Any, listener)
         self._options = options
+        self._batch = (
+            Batch if options.gets_batches or options.consume_batch_max > 1 else _plain_list
+        )
         self._is_orderly = options.ordering is Ordering.ORDERLY
+        self._in_order = options.in_order
         # With ordered handling, messages of one call stay together, including when their broker is
         # told.
         self._batch_max = (
             min(options.consume_batch_max, MESSAGES_PER_REQUEST_MAX)
-            if self._is_orderly
+            if self._in_order
             else options.consume_batch_max
+        )
+        # One message after another without a `_Work` for each.
+        self._is_run = (
+            self._batch_max == 1 and self._batch is _plain_list and options.order_by is None
         )
         self._clock = clock
         self._ready: deque[PushQueue] = deque()
@@ -151,7 +172,7 @@ class ListenerPool:
     # ------------------------------------------------------------------------------ workers
 
     async def _work(self, number: int) -> None:
-        listener = self._listener
+        listener, batch_of = self._call, self._batch
         cells, mine = self._attempts.cells, self._attempts.worker_cell(number)
         now = self._clock.monotonic_s
         while True:
@@ -162,6 +183,7 @@ class ListenerPool:
                 await self._wait_for_work()
                 continue
             queue, entries, _ = work
+            messages: Messages = ()
             if (now() >= queue.trust.deadline_s and not queue.trust.check_deadline()) or (
                 queue.past and await self._is_held_back(work, number)
             ):
@@ -170,35 +192,35 @@ class ListenerPool:
                 if entries:
                     cells[mine + 1] = entries[-1][0] - entries[0][0]
                     cells[mine] = queue.mark + entries[0][0]
-                    outcome = listener([entry[2] for entry in entries])
+                    messages = batch_of([entry[2] for entry in entries])
+                    outcome = listener(messages)
                 else:
                     outcome = self._run(queue, cells, mine)
                     if outcome is not None:
                         work = self._end_of_run(queue)
-                if outcome is not None and not isinstance(outcome, ConsumeResult):
+                if outcome is not None and not isinstance(outcome, _ANSWERS):
                     outcome = await self._await_listener(queue, outcome)
             except BaseException as error:
-                await self._on_raised(work if work.entries else self._end_of_run(queue), error)
+                work = work if work.entries else self._end_of_run(queue)
+                await self._on_raised(work, error, messages)
             else:
                 if outcome is not None and outcome is not ConsumeResult.SUCCESS:
-                    await self._on_failure(work, None)
+                    await self._on_answered(work, outcome, messages)
                 elif work.entries:
-                    self._on_success(work)
+                    await self._on_done(work, messages)
                 else:
                     self._line_up_rest(queue)
             if now() >= self._slice_end_s:
                 cells[mine] = 0
                 await self._leave_loop()
 
-    def _run(
-        self, queue: PushQueue, cells: memoryview, mine: int
-    ) -> Awaitable[ConsumeResult | None] | ConsumeResult | None:
+    def _run(self, queue: PushQueue, cells: memoryview, mine: int) -> Awaitable[Result] | Result:
         """Give the listener one message after another while it is a plain function that succeeds.
 
         Each leaves the waiting ones when it is done. Returns None for a pause; otherwise, or if it
         raises, the listener is not done with the first waiting one.
         """
-        listener = self._listener
+        listener = self._call
         mark = queue.mark
         now = self._clock.monotonic_s
         pause_s = min(queue.trust.deadline_s, self._slice_end_s)
@@ -258,7 +280,7 @@ class ListenerPool:
                 continue
             # A message counted before is handled alone: in a batch it would affect its neighbours.
             past = queue.past
-            if not past and self._batch_max == 1:
+            if not past and self._is_run:
                 return _Work(queue, [], 0)
             entries = queue.messages.take(1 if past else self._batch_max)
             if not self._is_orderly:
@@ -294,11 +316,13 @@ class ListenerPool:
 
     def _line_up_again(self, queue: PushQueue) -> None:
         """With ordered handling, a queue is out of line while a worker has it."""
+        if queue.messages.running_count:
+            return  # Another part of the same batch is not finished.
         queue.is_ready = False
         if queue.messages.waiting and not queue.is_stopped:
             self.on_ready(queue)
 
-    async def _await_listener(self, queue: PushQueue, outcome: object) -> ConsumeResult | None:
+    async def _await_listener(self, queue: PushQueue, outcome: object) -> Result:
         """The rest of an asynchronous listener, ended early if its queue is taken away."""
         if not inspect.isawaitable(outcome):
             raise illegal_result(outcome)
@@ -307,7 +331,7 @@ class ListenerPool:
         try:
             async with scope:
                 queue.enter(scope)
-                result: ConsumeResult | None = await outcome
+                result: Result = await self._within_time(outcome)
         except TimeoutError:
             if scope.expired():
                 raise _Abandoned from None
@@ -319,9 +343,22 @@ class ListenerPool:
             raise RuntimeError("the listener cancelled itself") from None
         finally:
             queue.leave(scope)
-        if result is not None and not isinstance(result, ConsumeResult):
+        if result is not None and not isinstance(result, _ANSWERS):
             raise illegal_result(result)
         return result
+
+    async def _within_time(self, outcome: Awaitable[Result]) -> Result:
+        limit_s = self._options.handle_timeout
+        if limit_s is None:
+            return await outcome
+        scope = asyncio.timeout(limit_s)
+        try:
+            async with scope:
+                return await outcome
+        except TimeoutError:
+            if scope.expired():
+                raise TimeoutError(f"the call took longer than {limit_s:g} s") from None
+            raise
 
     async def _wait_for_work(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -377,7 +414,7 @@ class ListenerPool:
 
     # ------------------------------------------------------------------------------ failures
 
-    async def _on_raised(self, work: _Work, error: BaseException) -> None:
+    async def _on_raised(self, work: _Work, error: BaseException, messages: Messages) -> None:
         """Raises what ends the worker."""
         if isinstance(error, _Abandoned):
             return
@@ -388,7 +425,22 @@ class ListenerPool:
             self._note_failure(work, work.failures + 1)
             self._exit(error)
             return
-        await self._on_failure(work, error)
+        await self._on_answered(work, error, messages)
+
+    async def _on_answered(self, work: _Work, outcome: object, messages: Messages) -> None:
+        """The call failed; messages of a batch may have answers of their own."""
+        error = outcome if isinstance(outcome, Exception) else None  # else RETRY_LATER
+        if isinstance(messages, Batch) and messages.answers:
+            work = await self._on_parts(work, messages.answers, is_failed=True)
+        if work.entries:
+            await self._on_failure(work, error)
+
+    async def _on_done(self, work: _Work, messages: Messages) -> None:
+        """The call succeeded; messages of a batch may have answers of their own."""
+        if isinstance(messages, Batch) and messages.answers:
+            work = await self._on_parts(work, messages.answers, is_failed=False)
+        if work.entries:
+            self._on_success(work)
 
     def _exit(self, error: Exit) -> None:
         """The user's code ends the program."""
@@ -397,50 +449,103 @@ class ListenerPool:
         # Raised here, it would leave the loop at once, in the middle of every task.
         self._on_exit(error)
 
+    async def _on_parts(
+        self, work: _Work, answers: Mapping[int, Answer], *, is_failed: bool
+    ) -> _Work:
+        """Returns what has no answer of its own."""
+        parts, rest = self._apart(work, answers, is_failed=is_failed)
+        for part, answer in parts:
+            await self._on_failure(part, answer)
+        return rest
+
+    def _apart(
+        self, work: _Work, answers: Mapping[int, Answer], *, is_failed: bool
+    ) -> tuple[list[tuple[_Work, Answer]], _Work]:
+        """Messages with an answer of their own, and the rest.
+
+        In order, only rejected ones go alone: the first one that comes again brings back all after
+        it. If the call failed, all come again.
+        """
+        parts: list[tuple[_Work, Answer]] = []
+        rest: list[Entry[ReceivedMessage]] = []
+        again: list[Entry[ReceivedMessage]] = []
+        later: Answer | None = None
+        for index, entry in enumerate(work.entries):
+            answer = answers.get(index)
+            if isinstance(answer, Reject) or (answer is not None and not self._in_order):
+                parts.append((work._replace(entries=[entry]), answer))
+            elif later is not None or (answer is not None and not is_failed):
+                later = later or answer
+                again.append(entry)
+            else:
+                rest.append(entry)
+        if later is not None:
+            parts.append((work._replace(entries=again), later))
+        return parts, work._replace(entries=rest)
+
     async def _on_failure(self, work: _Work, error: Exception | None) -> None:
-        """The listener raised, or asked for a retry."""
+        """The listener raised, or asked for a retry, or rejected them."""
         queue, entries, failures = work.queue, work.entries, work.failures + 1
         self.counters.failed_calls += 1
         self._note_failure(work, failures)
-        if queue.is_stopped and not (self._is_orderly and self._send_back is not None):
+        if queue.is_stopped and not (self._in_order and self._send_back is not None):
             return
         if queue.is_dropped:
             self.on_unanswered(FailedWork(queue, entries, failures, *reason_of(error)))
             return
+        event, said_why = _described(error)
         line = self._log.line(
-            "listener failed" if error is not None else "listener asked for a retry",
-            logging.WARNING if failures == 1 or error is None else logging.ERROR,
+            event,
+            logging.WARNING if failures == 1 or _is_answer(error) else logging.ERROR,
             queue,
             entries,
-            error,
-            "it returned RETRY_LATER" if error is None else said(error),
-            repeats=True,
+            None if _is_answer(error) else error,
+            said_why,
+            repeats=not isinstance(error, Reject),
         )
+        failed = FailedWork(queue, entries, failures, *reason_of(error), line)
+        if isinstance(error, Reject):
+            self._on_rejected(failed._replace(is_rejected=True))
+            return
+        after_ms = error.after_ms if isinstance(error, RetryLater) else None
         if self._send_back is None or self._options.on_exhausted is not None:
-            self._say_what_follows(line, failures)
+            self._say_what_follows(line, failures, after_ms)
         if self._is_over(failures) and await self._is_skipped(work, failures):
             return
         if self._send_back is not None:
-            self._send_back(FailedWork(queue, entries, failures, *reason_of(error), line))
+            self._send_back(failed._replace(after_ms=after_ms))
             return
-        self._try_later(_Work(queue, entries, failures))
+        self._try_later(_Work(queue, entries, failures), after_ms)
 
-    def _try_later(self, work: _Work, told_ms: int = 0) -> None:
-        due_s = self._clock.monotonic_s() + self._delay_s(work.failures, told_ms)
+    def _on_rejected(self, failed: FailedWork) -> None:
+        if self._reject is not None:
+            self._reject(failed)
+            return
+        self._skip(_Work(failed.queue, [*failed.entries], failed.failures))
+        if failed.line is not None:
+            failed.line.complete("skipped: without a broker there are no dead letters", True)
+
+    def _try_later(self, work: _Work, asked_ms: int | None = None, told_ms: int = 0) -> None:
+        due_s = self._clock.monotonic_s() + self._delay_s(work.failures, asked_ms, told_ms)
         self._schedule.add(due_s, work)
         self._arm_timer()
 
-    def _delay_s(self, failures: int, told_ms: int) -> float:
-        """For messages that wait here; `told_ms`: as their broker says, or 0."""
-        if not self._is_orderly:
+    def _delay_s(self, failures: int, asked_ms: int | None, told_ms: int) -> float:
+        """For messages that wait here; `asked_ms`: as the listener says; `told_ms`: as their broker
+        says, or 0."""
+        if asked_ms is not None:
+            return asked_ms / 1_000
+        if not self._in_order:
             return self._options.retry.delay_s(failures)
         if self._options.suspend_ms is not None:
             return self._options.suspend_ms / 1_000
         return (told_ms or IN_ORDER.delay_ms(failures - 1)) / 1_000
 
-    def _say_what_follows(self, line: FailureLine, failures: int, told_ms: int = 0) -> None:
+    def _say_what_follows(
+        self, line: FailureLine, failures: int, asked_ms: int | None, told_ms: int = 0
+    ) -> None:
         """For messages that stay here."""
-        follows = f"again in {self._delay_s(failures, told_ms):g} s"
+        follows = f"again in {self._delay_s(failures, asked_ms, told_ms):g} s"
         if self._options.on_exhausted is not None:
             line.attempts_max = self._options.retry.attempts_max
             if self._is_over(failures):
@@ -462,8 +567,9 @@ class ListenerPool:
         `told_ms` if that is above 0 and the program says nothing else."""
         if not work.queue.is_stopped:
             if work.line is not None:
-                self._say_what_follows(work.line, work.failures, told_ms)
-            self._try_later(_Work(work.queue, [*work.entries], work.failures), told_ms)
+                self._say_what_follows(work.line, work.failures, work.after_ms, told_ms)
+            again = _Work(work.queue, [*work.entries], work.failures)
+            self._try_later(again, work.after_ms, told_ms)
 
     def on_unanswered(self, work: FailedWork) -> None:
         """The queue was lost while the broker was being told of this failure."""
@@ -501,8 +607,14 @@ class ListenerPool:
         for _, _, message in entries:
             message.attempts_before = failures
         work.queue.past.pop(entries[0][0], None)
-        if not work.queue.is_dropped:
-            self._attempts.on_failed(work.queue.mark, entries[0][0], entries[-1][0], failures)
+        if work.queue.is_dropped:
+            return
+        first, last = entries[0][0], entries[-1][0]
+        spans = [(first, last)]
+        if last - first >= len(entries):  # What is between may not have failed.
+            spans = [(offset, offset) for offset, _, _ in entries]
+        for first, last in spans:
+            self._attempts.on_failed(work.queue.mark, first, last, failures)
 
     def _forget_attempts(self, work: _Work) -> None:
         offsets = [entry[0] for entry in work.entries]
@@ -516,12 +628,15 @@ class ListenerPool:
         """Whether the user gives these messages up; then they are done."""
         if not await self._is_to_skip(work, failures):
             return False
+        self._skip(work)
+        return True
+
+    def _skip(self, work: _Work) -> None:
         self.counters.skipped += len(work.entries)
         work.queue.finish(work.entries)
         self._forget_attempts(work)
         if self._is_orderly:
             self._line_up_again(work.queue)
-        return True
 
     async def _is_to_skip(self, work: _Work, failures: int) -> bool:
         """Ask the user; any failure there keeps the messages."""
@@ -570,3 +685,23 @@ class ListenerPool:
                 self._due.append(work)
                 self._wake_one()
         self._arm_timer()
+
+
+def _plain_list(messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+    return messages
+
+
+def _is_answer(error: Exception | None) -> bool:
+    """Whether the listener chose to fail."""
+    return error is None or isinstance(error, Answer)
+
+
+def _described(error: Exception | None) -> tuple[str, str]:
+    """Event and reason of a log line."""
+    if error is None:
+        return "listener asked for a retry", RETURNED_RETRY_LATER
+    if isinstance(error, RetryLater):
+        return "listener asked for a retry", reason_of(error)[1]
+    if isinstance(error, Reject):
+        return "listener rejected a message", reason_of(error)[1]
+    return "listener failed", said(error)

@@ -15,12 +15,13 @@ from functools import partial
 from typing import Any, Final, Union, get_args, get_origin
 
 from aerobee.client_core.message import Message, ReceivedMessage
+from aerobee.consumer_client.answers import Answer, Batch
 from aerobee.consumer_client.listener import ConsumeResult, check_callback
 from aerobee.runtime.errors import InvalidArgument
 
 ANSWERS: Final = (
-    "return None or ConsumeResult.SUCCESS when the messages are done, ConsumeResult.RETRY_LATER to "
-    "have them again"
+    "return None or ConsumeResult.SUCCESS when the messages are done, ConsumeResult.RETRY_LATER or "
+    "RetryLater(...) to have them again, Reject(...) to make them dead letters"
 )
 _NOT_MESSAGES: Final = (Message, ReceivedMessage, bytes, str, int, float, types.NoneType)
 _NO_ANSWERS: Final = (bool, int, float, bytes, list, tuple, dict, set, frozenset, Enum)
@@ -50,6 +51,20 @@ def check_listener(listener: Callable[..., object]) -> None:
             f"the listener returns {_said(signature.return_annotation)}, which says nothing about "
             f"its messages: {ANSWERS}"
         )
+
+
+def gets_batches(listener: Callable[..., object]) -> bool:
+    """Whether its parameter is annotated as a `Batch`."""
+    try:
+        signature = inspect.signature(listener, eval_str=True)
+    except Exception:  # An annotation may be any code.
+        return False
+    first = next(iter(signature.parameters.values()), None)
+    return (
+        first is not None
+        and isinstance(first.annotation, type)
+        and issubclass(first.annotation, Batch)
+    )
 
 
 def _is_wrapped(listener: Callable[..., object]) -> bool:
@@ -86,7 +101,9 @@ def _is_no_sequence(kind: type) -> bool:
 
 
 def _is_no_answer(kind: type) -> bool:
-    return issubclass(kind, _NO_ANSWERS) and not issubclass(kind, ConsumeResult | Awaitable)
+    return issubclass(kind, _NO_ANSWERS) and not issubclass(
+        kind, ConsumeResult | Answer | Awaitable
+    )
 
 
 def _said(annotation: Any) -> str:

@@ -13,10 +13,9 @@ from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from aerobee.consumer_client.listener import ConsumeResult, Listener, Messages
+from aerobee.consumer_client.answers import Batch
+from aerobee.consumer_client.listener import Listener, Result
 from aerobee.consumer_client.listener_shape import check_listener
-
-Answer = ConsumeResult | Awaitable[ConsumeResult | None] | None
 
 
 class ListenerThreads:
@@ -36,7 +35,7 @@ class ListenerThreads:
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def __call__(self, messages: Messages) -> ConsumeResult | None:
+    async def __call__(self, messages: Batch) -> Result:
         assert self._executor is not None, "listeners are called after the start"
         context = contextvars.copy_context()
         call = partial(context.run, _call, self._listener, messages)
@@ -44,7 +43,7 @@ class ListenerThreads:
         return await answer if isinstance(answer, Awaitable) else answer
 
 
-def _call(listener: Listener, messages: Messages) -> Answer:
+def _call(listener: Listener, messages: Batch) -> Result | Awaitable[Result]:
     try:
         return listener(messages)
     except StopIteration as error:

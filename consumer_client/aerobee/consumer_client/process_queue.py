@@ -13,7 +13,7 @@ held once, so a message that is fetched again while held is dropped as a duplica
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class ProcessQueue(Generic[T]):
         """Code that removes the first one when it is done, instead of calling `take`, calls
         `finish_first`."""
         # Offsets as they were taken, so in queue order.
-        self._running: dict[int, None] = {}
+        self._running: dict[int, Hashable] = {}
         self.duplicates_total = 0
         """Messages that arrived again while they were held."""
 

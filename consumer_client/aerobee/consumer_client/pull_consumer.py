@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from math import isnan
@@ -23,6 +24,7 @@ from aerobee.client_core.readiness import READY_TIMEOUT_S
 from aerobee.client_core.short_tracebacks import TOLD, shortened
 from aerobee.client_core.telemetry import Polling, Telemetry
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.consumer_client.answers import Reject
 from aerobee.consumer_client.beginnings import StartPolicy
 from aerobee.consumer_client.consumer_runtime import (
     ConsumerRuntime,
@@ -35,12 +37,16 @@ from aerobee.consumer_client.owned_queue import Assignment, Unleased
 from aerobee.consumer_client.processing import Processing
 from aerobee.consumer_client.pull_queue import PulledQueues, PullQueue
 from aerobee.consumer_client.received_batch import ReceivedBatch
+from aerobee.consumer_client.sending_back import reject_at_broker
 from aerobee.consumer_client.statistics import ConsumerStatistics
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.domain.names import check_topic_name
 from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime.clock import Clock, clock_here
 from aerobee.runtime.errors import InvalidArgument, ShuttingDown
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
 
 FRAME_MESSAGES_MAX = 65_536
 POLL_TIMEOUT_S = 1.0
@@ -346,6 +352,9 @@ class PullConsumer:
     def processing(self, message: ReceivedMessage) -> Processing:
         """Handle one message: it is done when the block ends, and comes again if that raises.
 
+        `RetryLater(after=...)` says that it comes again after a while, and `Reject(reason)` that it
+        is a dead letter; neither leaves the block as an exception.
+
         A failed message comes with the next `poll`, before newer ones of its queue, and its
         `reconsume_times` says how often it failed here. A queue's committed offset is the lowest
         one that is not done, so several messages may be handled at a time, in any order; after a
@@ -364,10 +373,36 @@ class PullConsumer:
         Raises:
             InvalidArgument: polling again would acknowledge the message: the consumer was made
                 without auto_commit=False; or it is not of `poll`.
+            AerobeeError: at the end of the block, its broker could not be told of a `Reject`; the
+                message comes again.
         """
         telemetry, group = self._telemetry, self._settings.group
         watched = None if telemetry is None else telemetry.processing(message, group=group)
-        return Processing(message, watched)
+        return Processing(message, watched, reject=self._reject)
+
+    async def _reject(self, message: ReceivedMessage, error: Reject) -> None:
+        """Raises AerobeeError."""
+        owned = self._pull_queue(message.queue)
+        if self._settings.broadcasting:
+            log_event(
+                log,
+                "message rejected; without a broker there are no dead letters",
+                level=logging.ERROR,
+                group=self._settings.group,
+                queue=message.queue,
+                offset=message.queue_offset,
+                reason=error.reason,
+            )
+            return
+        await reject_at_broker(
+            self._started().connection,
+            message,
+            error,
+            group=self._settings.group,
+            client_id=self.client_id,
+            lease_epoch=owned.assignment.lease_epoch,
+            timeout_ms=self._settings.options.failover_timeout_ms,
+        )
 
     async def commit(self) -> None:
         """All messages handed out so far are done, but for those in a block of `processing` and

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -30,13 +31,17 @@ from aerobee.consumer_client.consumer_runtime import (
 )
 from aerobee.consumer_client.ending_signals import stopped_by_signals
 from aerobee.consumer_client.filters import ALL_TAGS, Expression, compared_tags, is_wanted
+from aerobee.consumer_client.flow_control import FlowLimits
+from aerobee.consumer_client.keyed_queue import key_reader
 from aerobee.consumer_client.listener import (
     Listener,
     ListenerOptions,
     OnExhausted,
+    OrderBy,
     Ordering,
 )
 from aerobee.consumer_client.listener_pool import Exit, ListenerPool
+from aerobee.consumer_client.listener_shape import gets_batches
 from aerobee.consumer_client.listener_threads import threads_for
 from aerobee.consumer_client.options import ConsumerConfig, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment
@@ -51,6 +56,8 @@ from aerobee.runtime.clock import Clock, clock_here
 from aerobee.runtime.errors import InvalidArgument, ShuttingDown
 from aerobee.store.format.dead_letter_fields import retry_topic
 
+KEYED_SPAN = 25
+"""How many times farther than `FlowLimits.span_max` a queue is read past a key that is held up."""
 RETRIES_WITHOUT_END = (1 << 31) - 1
 """The broker counts, and the member decides."""
 
@@ -63,8 +70,10 @@ class PushConsumer:
     member gets everything and keeps its own offsets in a local file.
 
     A message whose listener fails is handled again, as the group is configured, and ends as a dead
-    letter; with `retry` or `on_exhausted` it is handled again until it succeeds or `on_exhausted`
-    decides to skip it. Nothing is dropped silently.
+    letter. A listener that raises or returns `RetryLater(after=...)` says when it is handled again,
+    and one that raises or returns `Reject(reason)` makes it a dead letter at once. With `retry` or
+    `on_exhausted` it is handled again until it succeeds or `on_exhausted` decides to skip it.
+    Nothing is dropped silently.
     The committed offset never passes a message that is not finished. A message is seen again
     after a crash, and when its queue moves to another member in the middle of its handling:
     listeners must be ready for that.
@@ -82,9 +91,15 @@ class PushConsumer:
             `retries_max`.
         suspend_ms: how long a failure suspends a queue. None: as the group is configured, by
             default 1 s, then twice as long each time, up to 1 min.
+        order_by: "key": messages with the same sharding key are handled one after another, in the
+            order of their queue, and other keys beside them; or a function that makes a key of a
+            message. A failure holds up only its key, is repeated like one of ORDERLY, and keeps the
+            committed offset before it. Messages without a key are in no order.
         max_concurrency: calls of the listener at a time, over all queues.
         consume_batch_max: most messages in one call; in order 256 at most.
         run_in_thread: whether a plain function is called in a thread.
+        handle_timeout: seconds after which a call of a coroutine function is cancelled and counts
+            as failed. None: a call may take as long as it wants; its queue stays with this member.
         retry: failed messages wait in this member, and this says for how long. None: they are sent
             back to the broker, and come again to any member as the group is configured, or end as
             dead letters; in order they stay until they do; when broadcasting, they wait here as
@@ -125,9 +140,11 @@ class PushConsumer:
         nameservers: str | Sequence[str] | None = None,
         cluster: str | None = None,
         ordering: Ordering = Ordering.CONCURRENT,
+        order_by: OrderBy | None = None,
         max_concurrency: int = 20,
         consume_batch_max: int = 1,
         run_in_thread: bool = True,
+        handle_timeout: float | None = None,
         retry: RetryPolicy | None = None,
         suspend_ms: int | None = None,
         on_exhausted: OnExhausted | None = None,
@@ -159,7 +176,12 @@ class PushConsumer:
             options=config_or_default(config, ConsumerConfig),
             clock=clock or clock_here(),
         )
-        self._in_order = ordering == Ordering.ORDERLY
+        if handle_timeout is not None and self._threads is not None:
+            raise InvalidArgument(
+                "handle_timeout needs a coroutine function: a thread cannot be ended from outside"
+            )
+        self._order_by = order_by
+        self._in_order = ordering == Ordering.ORDERLY or order_by is not None
         self._retries_max = RETRIES_WITHOUT_END if retry or on_exhausted else None
         self._sends_back = not (self._in_order or broadcasting or self._retries_max)
         self._attempts = Attempts()
@@ -168,11 +190,14 @@ class PushConsumer:
             self._threads or listener,
             ListenerOptions(
                 ordering=ordering,
+                order_by=order_by,
+                handle_timeout=handle_timeout,
                 max_concurrency=max_concurrency,
                 consume_batch_max=consume_batch_max,
                 retry=retry or RetryPolicy(),
                 suspend_ms=suspend_ms,
                 on_exhausted=on_exhausted,
+                gets_batches=gets_batches(listener),
             ),
         )
         self._sending_back: SendingBack | None = None
@@ -198,6 +223,7 @@ class PushConsumer:
             attempts=self._attempts,
             group=settings.group,
             send_back=self._send_back if self._sends_back or counts_at_broker else None,
+            reject=None if settings.broadcasting else self._send_back,
             on_exit=self._on_exit,
         )
 
@@ -480,14 +506,23 @@ class PushConsumer:
         return PushQueue(
             assignment,
             start_offset,
-            self._settings.options.flow,
+            self._flow,
             on_ready=self._pool.on_ready,
             on_room=self._runtime.consumption.refresh_credit,
             on_dropped=self._on_dropped,
             attempts=self._attempts,
             is_wanted=self._is_wanted if is_retry_topic(assignment.queue.topic) else None,
             in_order=self._in_order,
+            key_of=key_reader(self._order_by),
         )
+
+    @property
+    def _flow(self) -> FlowLimits:
+        flow = self._settings.options.flow
+        if self._order_by is None:
+            return flow
+        # One slow key must not stop the others, and what is finished takes little memory.
+        return replace(flow, span_max=flow.span_max * KEYED_SPAN)
 
     def _send_back(self, work: FailedWork) -> None:
         assert self._sending_back is not None, "its listener is called after the start"

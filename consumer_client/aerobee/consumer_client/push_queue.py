@@ -15,6 +15,7 @@ from aerobee.client_core.message import ReceivedMessage
 from aerobee.consumer_client.attempts import Attempts
 from aerobee.consumer_client.filters import compared_tags
 from aerobee.consumer_client.flow_control import CreditWindow, FlowLimits
+from aerobee.consumer_client.keyed_queue import KeyedQueue
 from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.process_queue import Entry, ProcessQueue
 from aerobee.consumer_client.received_batch import decode_entries
@@ -61,13 +62,16 @@ class PushQueue:
         attempts: Attempts | None = None,
         is_wanted: Callable[[ReceivedMessage], bool] | None = None,
         in_order: bool = False,
+        key_of: Callable[[ReceivedMessage], str | None] | None = None,
     ) -> None:
         """`on_ready`: messages wait. `on_room`: there may be room for more. `is_wanted`: unwanted
         messages are finished at once; None: everything that the subscription lets through is
-        wanted."""
+        wanted. `key_of`: messages with the same key are handled one after another."""
         self.assignment = assignment
         self.trust = assignment.trust
-        self.messages: ProcessQueue[ReceivedMessage] = ProcessQueue(start_offset)
+        self.messages: ProcessQueue[ReceivedMessage] = (
+            ProcessQueue(start_offset) if key_of is None else KeyedQueue(start_offset, key_of)
+        )
         self.is_ready = False
         """In the pool's line of queues with waiting messages (or, with ordered handling, in use);
         maintained by the pool."""
@@ -143,6 +147,8 @@ class PushQueue:
             return
         self.messages.finish(entries)
         self._look_at_room(len(entries))
+        if not self.is_ready and self.messages.waiting and not self.is_stopped:
+            self._on_ready(self)  # More messages of these keys.
 
     def finish_first(self, count: int, size: int) -> None:
         """`count` messages of `size` bytes in total were removed from `messages.waiting`, each when

@@ -18,6 +18,7 @@ from aerobee.client_core.group_calls import GroupCalls
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.telemetry import Telemetry
 from aerobee.cluster_view.methods import SEND_BACK
+from aerobee.consumer_client.answers import Reject, RetryLater, reason_of_reject
 from aerobee.consumer_client.background_tasks import BackgroundTasks
 from aerobee.consumer_client.failure_log import FailureLine
 from aerobee.consumer_client.options import ConsumerConfig
@@ -51,6 +52,10 @@ class FailedWork(NamedTuple):
     reason: str
     line: FailureLine | None = None
     """The log line that waits for their outcome."""
+    after_ms: int | None = None
+    """How long they are to wait; None: as the group is configured."""
+    is_rejected: bool = False
+    """They are dead letters now."""
 
 
 class SendingBack:
@@ -156,7 +161,11 @@ class SendingBack:
             attempts=works[0].failures if self._in_order else 0,
             messages=[
                 broker_pb2.FailedMessage(
-                    offset=offset, reason_class=work.reason_class, reason=work.reason
+                    offset=offset,
+                    level=-1 if work.is_rejected else 0,
+                    reason_class=work.reason_class,
+                    reason=work.reason,
+                    after_ms=0 if work.after_ms is None else max(1, work.after_ms),
                 )
                 for work in works
                 for offset, _, _ in work.entries
@@ -255,13 +264,50 @@ class SendingBack:
         )
 
 
+async def reject_at_broker(
+    connection: ClusterConnection,
+    message: ReceivedMessage,
+    error: Reject,
+    *,
+    group: str,
+    client_id: str,
+    lease_epoch: int,
+    timeout_ms: int,
+) -> None:
+    """The message is a dead letter when this returns. Raises AerobeeError."""
+    queue, (reason_class, reason) = message.queue, reason_of(error)
+    request = broker_pb2.SendBackRequest(
+        group=group,
+        client_id=client_id,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        lease_epoch=lease_epoch,
+        messages=[
+            broker_pb2.FailedMessage(
+                offset=message.queue_offset, level=-1, reason_class=reason_class, reason=reason
+            )
+        ],
+    )
+    response = await GroupCalls(connection).at_master(
+        queue.topic, queue.broker_name, SEND_BACK, request, timeout_ms=timeout_ms
+    )
+    for result in response.results:
+        if result.status.code != common_pb2.OK:
+            raise error_from_code(result.status.code, result.status.message)
+
+
 def reason_of(error: Exception | None) -> tuple[str, str]:
     """Class and text of a listener's exception; None: it asked for a retry."""
     if error is None:
         return "RETRY_LATER", "the listener asked for another try"
+    text = str(error)
+    if isinstance(error, Reject):
+        text = reason_of_reject(error)
+    elif isinstance(error, RetryLater):
+        text = text or "the listener asked for another try"
     return (
         _shortened(type(error).__name__, REASON_CLASS_BYTES_MAX),
-        _shortened(str(error), REASON_BYTES_MAX),
+        _shortened(text, REASON_BYTES_MAX),
     )
 
 

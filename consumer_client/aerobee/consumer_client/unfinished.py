@@ -27,6 +27,7 @@ class Unfinished:
         self._finished: dict[int, int] = {}
         self._in_blocks: dict[int, int] = {}
         self._failed: dict[int, ReceivedMessage] = {}
+        self._waiting: dict[int, ReceivedMessage] = {}  # failed, and not to be returned yet
         self._last_passed = -1
 
     @property
@@ -37,6 +38,7 @@ class Unfinished:
         """The queue belongs to another member: anything finished from now on is not known there."""
         self._is_closed = True
         self._failed.clear()
+        self._waiting.clear()
 
     def hand_out(self, entries: Iterable[Entry[ReceivedMessage]], begin: int, end: int) -> None:
         """Return these messages, the only ones among the offsets from `begin` to `end`."""
@@ -69,6 +71,7 @@ class Unfinished:
         _, begin, end = message.in_hand
         if not self._is_closed and begin >= self.frontier and begin not in self._finished:
             self._failed.pop(begin, None)  # Tried again without another `poll`.
+            self._waiting.pop(begin, None)
             self._in_blocks[begin] = end
 
     def finish(self, message: ReceivedMessage) -> None:
@@ -78,11 +81,19 @@ class Unfinished:
             self._advance()
             self._on_change()
 
-    def fail(self, message: ReceivedMessage) -> None:
+    def fail(self, message: ReceivedMessage, *, waits: bool = False) -> None:
+        """`waits`: it is not returned before `ripen`."""
         _, begin, _ = message.in_hand
         if self._in_blocks.pop(begin, None) is not None and not self._is_closed:
             message.attempts_before = getattr(message, "attempts_before", 0) + 1
-            self._failed[begin] = message
+            (self._waiting if waits else self._failed)[begin] = message
+            self._on_change()
+
+    def ripen(self, message: ReceivedMessage) -> None:
+        """Its wait is over."""
+        _, begin, _ = message.in_hand
+        if self._waiting.get(begin) is message:
+            self._failed[begin] = self._waiting.pop(begin)
             self._on_change()
 
     def put_back(self, message: ReceivedMessage) -> None:
@@ -99,7 +110,10 @@ class Unfinished:
         """Everything before `position` except what is in blocks or failed."""
         if self._is_closed:
             return
-        failed = ((begin, message.in_hand[2]) for begin, message in self._failed.items())
+        failed = [
+            (begin, message.in_hand[2])
+            for begin, message in (*self._failed.items(), *self._waiting.items())
+        ]
         kept = [*sorted([*self._in_blocks.items(), *failed]), (position, position)]
         self.frontier = kept[0][0]
         self._finished = {end: begin for (_, end), (begin, _) in pairwise(kept) if end < begin}
@@ -108,7 +122,7 @@ class Unfinished:
         """Whether the user has something before `position` that is not failed."""
         at = self.frontier
         while at < position:
-            if (message := self._failed.get(at)) is not None:
+            if (message := self._failed.get(at) or self._waiting.get(at)) is not None:
                 at = message.in_hand[2]
             elif (end := self._finished.get(at)) is not None:
                 at = end

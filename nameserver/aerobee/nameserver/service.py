@@ -54,7 +54,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self._sessions = sessions
         self._replica_sets = replica_sets
         self._etcd_trouble = etcd_trouble
-        self._broker_groups = broker_groups
+        self.broker_groups = broker_groups
         self._auto_create = auto_create
         self._spread_timeout_s = spread_timeout_s
         self._stopping = False
@@ -201,13 +201,17 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self, request: nameserver_pb2.DeleteTopicRequest, context: Context
     ) -> nameserver_pb2.DeleteTopicResponse:
         self._check_cluster(request.cluster)
-        topic = self._cache.table.topics.get(request.name)
-        revision = await self._topics.delete(request.name)
+        await self.delete_topic(request.name)
+        return nameserver_pb2.DeleteTopicResponse()
+
+    async def delete_topic(self, name: str) -> None:
+        """Returns once brokers know, or do not answer. Raises as `Topics.delete`."""
+        topic = self._cache.table.topics.get(name)
+        revision = await self._topics.delete(name)
         if topic is not None:
             await self._sessions.wait_informed(
                 topic.queues_by_broker, revision, self._spread_timeout_s
             )
-        return nameserver_pb2.DeleteTopicResponse()
 
     @answered_at_once
     def ListTopics(
@@ -286,19 +290,19 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self, request: nameserver_pb2.CloseBrokerGroupRequest, context: Context
     ) -> nameserver_pb2.GroupRecord:
         self._check_cluster(request.cluster)
-        return convert.replica_set_record(await self._broker_groups.close(request.broker_name))
+        return convert.replica_set_record(await self.broker_groups.close(request.broker_name))
 
     async def OpenBrokerGroup(
         self, request: nameserver_pb2.OpenBrokerGroupRequest, context: Context
     ) -> nameserver_pb2.GroupRecord:
         self._check_cluster(request.cluster)
-        return convert.replica_set_record(await self._broker_groups.open(request.broker_name))
+        return convert.replica_set_record(await self.broker_groups.open(request.broker_name))
 
     async def RemoveBrokerGroup(
         self, request: nameserver_pb2.RemoveBrokerGroupRequest, context: Context
     ) -> nameserver_pb2.RemoveBrokerGroupResponse:
         self._check_cluster(request.cluster)
-        topics = await self._broker_groups.remove(request.broker_name)
+        topics = await self.broker_groups.remove(request.broker_name)
         return nameserver_pb2.RemoveBrokerGroupResponse(topics=topics)
 
     def _last_heartbeat(self, record: BrokerRecord) -> tuple[nameserver_pb2.BrokerHeartbeat, int]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from typing import Any, TypeVar, overload
 
 from aerobee.access.credentials import Credentials
 from aerobee.client_core.defaults import config_or_default
@@ -23,10 +23,13 @@ from aerobee.producer_client.checks import CheckAnswer, TransactionCheck
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.producer import Producer
 from aerobee.producer_client.receipt import Receipt, Receipts
+from aerobee.producer_client.several import TransactionOfSeveral
 from aerobee.producer_client.statistics import ProducerStatistics
 from aerobee.producer_client.transactions import Transaction
 from aerobee.rpc.tls_config import TlsConfig
 
+Begun = TypeVar("Begun")
+Blocking = TypeVar("Blocking")
 CheckAnswerOf = Callable[[TransactionCheck], CheckAnswer]
 
 
@@ -77,6 +80,32 @@ class BlockingTransaction:
 
     def __repr__(self) -> str:
         return repr(self._transaction)
+
+
+class BlockingTransactionOfSeveral:
+    """`TransactionOfSeveral` from code without an event loop."""
+
+    def __init__(self, several: TransactionOfSeveral, thread: LoopThread[Producer]) -> None:
+        self._several = several
+        self._thread = thread
+
+    def send(
+        self, message: Message, *, queue: MessageQueue | None = None, timeout: float | None = None
+    ) -> Receipt:
+        """Store a message that nobody sees before the block is left without an exception.
+
+        Args:
+            message: it cannot ask for a later delivery.
+            queue: where to; by default by sharding key, or else in turn.
+            timeout: seconds, instead of the configured ones.
+
+        Raises:
+            AerobeeError: as `Producer.begin`; none of the messages will be delivered.
+            InvalidArgument: the block has been left, or a message could not be stored before.
+        """
+        return self._thread.call(
+            lambda _: self._several.send(message, queue=queue, timeout=timeout)
+        )
 
 
 class BlockingProducer(BlockingClient[Producer]):
@@ -223,7 +252,7 @@ class BlockingProducer(BlockingClient[Producer]):
         )
         return BlockingTransaction(begun, self._call)
 
-    @contextmanager
+    @overload
     def transaction(
         self,
         message: Message,
@@ -231,20 +260,55 @@ class BlockingProducer(BlockingClient[Producer]):
         queue: MessageQueue | None = None,
         timeout: float | None = None,
         check_after_s: int | None = None,
-    ) -> Iterator[BlockingTransaction]:
-        """A block that is a transaction: begun on entering as `begin` does, committed on leaving,
-        and rolled back when an exception leaves it. The block may also end it itself.
+    ) -> AbstractContextManager[BlockingTransaction]: ...
+
+    @overload
+    def transaction(
+        self, *, timeout: float | None = None, check_after_s: int | None = None
+    ) -> AbstractContextManager[BlockingTransactionOfSeveral]: ...
+
+    def transaction(
+        self,
+        message: Message | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+        check_after_s: int | None = None,
+    ) -> (
+        AbstractContextManager[BlockingTransaction]
+        | AbstractContextManager[BlockingTransactionOfSeveral]
+    ):
+        """A block that is a transaction: committed on leaving, and rolled back when an exception
+        leaves it.
+
+        With a message, that is begun on entering as `begin` does, and the block may also end it
+        itself. Without one, the block sends any number of messages, and all of them are delivered
+        or none::
+
+            async with producer.transaction() as tx:
+                await tx.send(Message("orders", b"..."))
+                await tx.send(Message("invoices", b"..."))
 
         Raises:
             AerobeeError: as `begin` and `Transaction.commit`. A rollback that fails is logged,
                 since the block's own exception is on its way; a check decides then.
         """
-        block = self._thread.client.transaction(
-            message, queue=queue, timeout=timeout, check_after_s=check_after_s
-        )
+        client = self._thread.client
+        if message is None:
+            several = client.transaction(timeout=timeout, check_after_s=check_after_s)
+            return self._block(
+                several, lambda begun: BlockingTransactionOfSeveral(begun, self._thread)
+            )
+        one = client.transaction(message, queue=queue, timeout=timeout, check_after_s=check_after_s)
+        return self._block(one, lambda begun: BlockingTransaction(begun, self._call))
+
+    @contextmanager
+    def _block(
+        self, block: AbstractAsyncContextManager[Begun], blocking: Callable[[Begun], Blocking]
+    ) -> Iterator[Blocking]:
         begun = self._thread.call(lambda _: block.__aenter__())
         try:
-            yield BlockingTransaction(begun, self._call)
+            yield blocking(begun)
         except BaseException as error:
             self._call(_leave(block, error))
             raise
@@ -305,9 +369,7 @@ class BlockingProducer(BlockingClient[Producer]):
         return await asyncio.to_thread(self._check, check)
 
 
-async def _leave(
-    block: AbstractAsyncContextManager[Transaction], error: BaseException | None
-) -> None:
+async def _leave(block: AbstractAsyncContextManager[Any], error: BaseException | None) -> None:
     """The block's own error matters only in its own thread."""
     if error is None:
         await block.__aexit__(None, None, None)

@@ -27,7 +27,7 @@ from aerobee.runtime.log import log_event
 from aerobee.runtime.retry import Backoff
 from aerobee.store.format.record import Record, RecordCorrupt
 from aerobee.store.format.record_layout import RecordIllegal
-from aerobee.store.format.transaction_records import HalfIllegal, committed_record
+from aerobee.store.format.transaction_records import LEAD, HalfIllegal, committed_record
 from aerobee.v1 import broker_pb2
 
 log = logging.getLogger(__name__)
@@ -76,6 +76,10 @@ EndTransaction = Callable[[str, str, str, TransactionOutcome], Awaitable[object]
 """Arguments: topic, broker group, id. Raises AerobeeError."""
 
 
+EndedLead = Callable[[str], Awaitable[TransactionOutcome | None]]
+"""Of a lead at this place; None: it is open. Raises AerobeeError."""
+
+
 class CheckListener:
     """The streams of one producer; on the loop, while `run` runs."""
 
@@ -86,9 +90,11 @@ class CheckListener:
         topics: Iterable[str],
         *,
         end: EndTransaction,
+        ended: EndedLead,
         is_under_way: Callable[[str], bool],
     ) -> None:
-        """`is_under_way`: whether this producer is about to end a transaction itself.
+        """`ended` says how a message's lead ended. `is_under_way`: whether this producer
+        is about to end a transaction itself.
 
         Raises IllegalName, InvalidArgument.
         """
@@ -96,6 +102,7 @@ class CheckListener:
         self._routes = connection.routes
         self._check = check
         self._end = end
+        self._ended = ended
         self._is_under_way = is_under_way
         self._topics: set[str] = set()
         self._due = asyncio.Event()
@@ -197,8 +204,15 @@ class CheckListener:
 
     async def _answer(self, broker_name: str, asked: broker_pb2.TransactionCheck) -> None:
         try:
-            answer = await self._ask(_check_of(asked, broker_name))
-            outcome = _OUTCOMES.get(answer)
+            check = _check_of(asked, broker_name)
+            if lead := check.message.properties.get(LEAD):
+                # One check answers for all messages: that of the first, which their brokers have
+                # asked about before or will soon.
+                outcome = await self._ended(lead)
+                if outcome not in _OUTCOMES.values():
+                    return
+            else:
+                outcome = _OUTCOMES.get(await self._ask(check))
             if outcome is not None:
                 await self._end(asked.topic, broker_name, asked.transaction_id, outcome)
         except (errors.AerobeeError, HalfIllegal, RecordIllegal, RecordCorrupt) as error:

@@ -11,10 +11,10 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Self, overload
 
 from aerobee.access.credentials import Credentials
 from aerobee.client_core.cluster import ClusterConnection
@@ -32,13 +32,14 @@ from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.delivery import Delivery
 from aerobee.producer_client.receipt import Receipt, Receipts
 from aerobee.producer_client.refusals import check_all, checked_size
+from aerobee.producer_client.several import TransactionOfSeveral
 from aerobee.producer_client.statistics import ProducerStatistics
 from aerobee.producer_client.targets import Targets
+from aerobee.producer_client.transaction_blocks import TransactionBlocks
 from aerobee.producer_client.transactions import Transaction, TransactionSender
 from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.log import log_event
 from aerobee.store.format.message_id import UniqueIdGenerator
 
 log = logging.getLogger(__name__)
@@ -114,8 +115,9 @@ class Producer:
             entering=self._entering,
             telemetry=telemetry,
         )
-        self._under_way: set[str] = set()
-        """Transactions whose blocks are running."""
+        self._blocks = TransactionBlocks(
+            self._begin, do_later=self._do_later, is_closing=lambda: self._is_closing
+        )
         if transaction_topics and check_transaction is None:
             raise errors.InvalidArgument(
                 "transaction_topics says what check_transaction is asked about: give both"
@@ -340,10 +342,27 @@ class Producer:
             AerobeeError: as `send`. Unless it is DeadlineExceeded, nothing was begun; else it may
                 be open, and is decided by a check.
         """
+        return await self._begin(
+            message, queue=queue, timeout=timeout, check_after_s=check_after_s, lead=None
+        )
+
+    async def _begin(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None,
+        timeout: float | None,
+        check_after_s: int | None,
+        lead: Transaction | None,
+    ) -> Transaction:
         if self._telemetry is not None and not isinstance(message, TracedMessage):
             with self._telemetry.sending((message,), operation="begin") as sending:
-                begun = await self.begin(
-                    sending.messages[0], queue=queue, timeout=timeout, check_after_s=check_after_s
+                begun = await self._begin(
+                    sending.messages[0],
+                    queue=queue,
+                    timeout=timeout,
+                    check_after_s=check_after_s,
+                    lead=lead,
                 )
                 sending.on_stored((begun.receipt,))
                 return begun
@@ -352,44 +371,51 @@ class Producer:
         if asyncio.get_running_loop() is not self._loop:
             raise self._on_foreign_loop()
         size = checked_size(message, self._config, self._clock.now_ms())
-        return await self._transactions.begin(message, size, queue, timeout_ms, check_after_s)
+        return await self._transactions.begin(message, size, queue, timeout_ms, check_after_s, lead)
 
-    @asynccontextmanager
-    async def transaction(
+    @overload
+    def transaction(
         self,
         message: Message,
         *,
         queue: MessageQueue | None = None,
         timeout: float | None = None,
         check_after_s: int | None = None,
-    ) -> AsyncIterator[Transaction]:
-        """A block that is a transaction: begun on entering as `begin` does, committed on leaving,
-        and rolled back when an exception leaves it. The block may also end it itself.
+    ) -> AbstractAsyncContextManager[Transaction]: ...
+
+    @overload
+    def transaction(
+        self, *, timeout: float | None = None, check_after_s: int | None = None
+    ) -> AbstractAsyncContextManager[TransactionOfSeveral]: ...
+
+    def transaction(
+        self,
+        message: Message | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+        check_after_s: int | None = None,
+    ) -> (
+        AbstractAsyncContextManager[Transaction] | AbstractAsyncContextManager[TransactionOfSeveral]
+    ):
+        """A block that is a transaction: committed on leaving, and rolled back when an exception
+        leaves it.
+
+        With a message, that is begun on entering as `begin` does, and the block may also end it
+        itself. Without one, the block sends any number of messages, and all of them are delivered
+        or none::
+
+            async with producer.transaction() as tx:
+                await tx.send(Message("orders", b"..."))
+                await tx.send(Message("invoices", b"..."))
 
         Raises:
             AerobeeError: as `begin` and `Transaction.commit`. A rollback that fails is logged,
                 since the block's own exception is on its way; a check decides then.
         """
-        transaction = await self.begin(
-            message, queue=queue, timeout=timeout, check_after_s=check_after_s
-        )
-        self._under_way.add(transaction.transaction_id)
-        try:
-            yield transaction
-        except Exception:
-            if not transaction.is_end_wanted:
-                await self._roll_back(transaction, timeout)
-            raise
-        except BaseException:
-            # A cancelled caller does not wait for a broker.
-            if not transaction.is_end_wanted and not self._is_closing:
-                self._do_later(self._roll_back(transaction, timeout), "send:rollback")
-            raise
-        else:
-            if not transaction.is_end_wanted:
-                await transaction.commit(timeout=timeout)
-        finally:
-            self._under_way.discard(transaction.transaction_id)
+        if message is None:
+            return self._blocks.several(timeout, check_after_s)
+        return self._blocks.one(message, queue, timeout, check_after_s)
 
     def _listener(
         self, check: CheckTransaction | None, topics: Sequence[str]
@@ -404,23 +430,15 @@ class Producer:
             await self._transactions.end_at(topic, broker_name, transaction_id, outcome, timeout_ms)
 
         listener = CheckListener(
-            self._connection, check, topics, end=end, is_under_way=self._under_way.__contains__
+            self._connection,
+            check,
+            topics,
+            end=end,
+            ended=self._transactions.ended_at,
+            is_under_way=self._blocks.is_under_way,
         )
         self._transactions.on_topic = listener.add
         return listener
-
-    async def _roll_back(self, transaction: Transaction, timeout: float | None) -> None:
-        try:
-            await transaction.rollback(timeout=timeout)
-        except errors.AerobeeError as error:
-            log_event(
-                log,
-                "a transaction is not rolled back: a check decides",
-                level=logging.WARNING,
-                transaction=transaction.transaction_id,
-                topic=transaction.topic,
-                reason=error,
-            )
 
     def _do_later(self, work: Coroutine[None, None, None], name: str) -> None:
         task = self._tasks.create_task(work, name=name)

@@ -23,6 +23,7 @@ from aerobee.client_core.transactions import (
     check_ended,
     end_request,
     outcome_of,
+    question,
 )
 from aerobee.cluster_view.methods import END_TRANSACTION
 from aerobee.cluster_view.route import MessageQueue
@@ -35,6 +36,8 @@ from aerobee.producer_client.selector import by_sharding_key
 from aerobee.producer_client.targets import Targets
 from aerobee.runtime import errors
 from aerobee.runtime.retry import Backoff
+from aerobee.store.format.transaction_records import LEAD
+from aerobee.v1 import broker_pb2
 
 BACKOFF: Final = Backoff(base_ms=50, max_ms=1_000)
 MAY_END_YET: Final = (
@@ -92,6 +95,11 @@ class Transaction:
     @property
     def topic(self) -> str:
         return self.receipt.queue.topic
+
+    @property
+    def place(self) -> str:
+        """Broker group, topic and id, by which any producer finds it."""
+        return f"{self.receipt.queue.broker_name} {self.topic} {self.transaction_id}"
 
     @property
     def outcome(self) -> TransactionOutcome | None:
@@ -180,8 +188,10 @@ class TransactionSender:
         queue: MessageQueue | None,
         timeout_ms: int,
         check_after_s: int | None,
+        lead: Transaction | None = None,
     ) -> Transaction:
-        """See `Producer.begin`. The message has `size` bytes, as the buffer counts them."""
+        """See `Producer.begin`. The message has `size` bytes, as the buffer counts them. `lead`: if
+        nobody ends it, it ends as that one."""
         if message.schedule is not None:
             raise errors.MessageIllegal(
                 "a message of a transaction is delivered when it is committed: leave delay, "
@@ -192,6 +202,8 @@ class TransactionSender:
             check_whole_number("check_after_s", check_after_s, minimum=1)
             check_after_s = min(check_after_s, CHECK_AFTER_S_MAX)
             properties = b"CHECK_IMMUNITY_TIME_IN_SECONDS\x01%d\x02" % check_after_s + properties
+        if lead is not None:
+            properties = b"%s\x01%s\x02%s" % (LEAD.encode(), lead.place.encode(), properties)
         with self._entering():
             stored = await self._submit(message, properties, size, queue, timeout_ms)
         return Transaction(await stored, message, self)
@@ -257,6 +269,20 @@ class TransactionSender:
                 wanted,
                 self._config.send_timeout_ms if timeout_ms is None else timeout_ms,
             )
+
+    async def ended_at(self, place: str) -> TransactionOutcome | None:
+        """How the transaction ended that has this `Transaction.place`; None: it is open. Raises
+        AerobeeError: that is unknown."""
+        broker_name, topic, transaction_id = place.split(" ", 2)
+        timeout_ms = self._config.send_timeout_ms
+        answer = await self._calls.at_master(
+            topic,
+            broker_name,
+            END_TRANSACTION,
+            question(topic, transaction_id, timeout_ms),
+            timeout_ms=timeout_ms,
+        )
+        return None if answer.outcome == broker_pb2.OPEN else outcome_of(answer)
 
     async def end_at(
         self,

@@ -16,12 +16,28 @@ class Durability(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REPLICATED: _ClassVar[Durability]
     REPLICATED_FSYNCED: _ClassVar[Durability]
 
+class MissedRuns(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MISSED_RUNS_UNSPECIFIED: _ClassVar[MissedRuns]
+    SKIP_MISSED: _ClassVar[MissedRuns]
+    SEND_ONE_MISSED: _ClassVar[MissedRuns]
+    SEND_ALL_MISSED: _ClassVar[MissedRuns]
+
+class ScheduleAct(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCHEDULE_ACT_UNSPECIFIED: _ClassVar[ScheduleAct]
+    PAUSE_SCHEDULE: _ClassVar[ScheduleAct]
+    RESUME_SCHEDULE: _ClassVar[ScheduleAct]
+    REMOVE_SCHEDULE: _ClassVar[ScheduleAct]
+    RUN_SCHEDULE: _ClassVar[ScheduleAct]
+
 class TransactionOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TRANSACTION_OUTCOME_UNSPECIFIED: _ClassVar[TransactionOutcome]
     COMMITTED: _ClassVar[TransactionOutcome]
     ROLLED_BACK: _ClassVar[TransactionOutcome]
     SET_ASIDE: _ClassVar[TransactionOutcome]
+    OPEN: _ClassVar[TransactionOutcome]
 
 class FilterType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -37,10 +53,20 @@ PAGE_CACHE: Durability
 FSYNCED: Durability
 REPLICATED: Durability
 REPLICATED_FSYNCED: Durability
+MISSED_RUNS_UNSPECIFIED: MissedRuns
+SKIP_MISSED: MissedRuns
+SEND_ONE_MISSED: MissedRuns
+SEND_ALL_MISSED: MissedRuns
+SCHEDULE_ACT_UNSPECIFIED: ScheduleAct
+PAUSE_SCHEDULE: ScheduleAct
+RESUME_SCHEDULE: ScheduleAct
+REMOVE_SCHEDULE: ScheduleAct
+RUN_SCHEDULE: ScheduleAct
 TRANSACTION_OUTCOME_UNSPECIFIED: TransactionOutcome
 COMMITTED: TransactionOutcome
 ROLLED_BACK: TransactionOutcome
 SET_ASIDE: TransactionOutcome
+OPEN: TransactionOutcome
 TAG: FilterType
 SQL92: FilterType
 LOWER: Boundary
@@ -231,19 +257,124 @@ class RescheduleResponse(_message.Message):
     recall_handle: str
     def __init__(self, recall_handle: _Optional[str] = ...) -> None: ...
 
+class ScheduleDefinition(_message.Message):
+    __slots__ = ("name", "topic", "body", "tag", "keys", "properties", "cron", "zone", "every_ms", "from_ms", "until_ms", "runs_max", "missed")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    CRON_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    EVERY_MS_FIELD_NUMBER: _ClassVar[int]
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    RUNS_MAX_FIELD_NUMBER: _ClassVar[int]
+    MISSED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic: str
+    body: bytes
+    tag: str
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    properties: _containers.ScalarMap[str, str]
+    cron: str
+    zone: str
+    every_ms: int
+    from_ms: int
+    until_ms: int
+    runs_max: int
+    missed: MissedRuns
+    def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ..., body: _Optional[bytes] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., every_ms: _Optional[int] = ..., from_ms: _Optional[int] = ..., until_ms: _Optional[int] = ..., runs_max: _Optional[int] = ..., missed: _Optional[_Union[MissedRuns, str]] = ...) -> None: ...
+
+class ScheduleState(_message.Message):
+    __slots__ = ("definition", "created_ms", "revision", "paused", "next_ms", "runs", "missed_runs", "last_ms", "trouble")
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    NEXT_MS_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    MISSED_RUNS_FIELD_NUMBER: _ClassVar[int]
+    LAST_MS_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    definition: ScheduleDefinition
+    created_ms: int
+    revision: int
+    paused: bool
+    next_ms: int
+    runs: int
+    missed_runs: int
+    last_ms: int
+    trouble: str
+    def __init__(self, definition: _Optional[_Union[ScheduleDefinition, _Mapping]] = ..., created_ms: _Optional[int] = ..., revision: _Optional[int] = ..., paused: _Optional[bool] = ..., next_ms: _Optional[int] = ..., runs: _Optional[int] = ..., missed_runs: _Optional[int] = ..., last_ms: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
+
+class ListSchedulesRequest(_message.Message):
+    __slots__ = ("topic", "name")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    name: str
+    def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class ListSchedulesResponse(_message.Message):
+    __slots__ = ("schedules",)
+    SCHEDULES_FIELD_NUMBER: _ClassVar[int]
+    schedules: _containers.RepeatedCompositeFieldContainer[ScheduleState]
+    def __init__(self, schedules: _Optional[_Iterable[_Union[ScheduleState, _Mapping]]] = ...) -> None: ...
+
+class PutScheduleRequest(_message.Message):
+    __slots__ = ("definition", "revision")
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    definition: ScheduleDefinition
+    revision: int
+    def __init__(self, definition: _Optional[_Union[ScheduleDefinition, _Mapping]] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class PutScheduleResponse(_message.Message):
+    __slots__ = ("schedule",)
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    schedule: ScheduleState
+    def __init__(self, schedule: _Optional[_Union[ScheduleState, _Mapping]] = ...) -> None: ...
+
+class ActOnScheduleRequest(_message.Message):
+    __slots__ = ("name", "topic", "act", "time_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ACT_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic: str
+    act: ScheduleAct
+    time_ms: int
+    def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ..., act: _Optional[_Union[ScheduleAct, str]] = ..., time_ms: _Optional[int] = ...) -> None: ...
+
+class ActOnScheduleResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class EndTransactionRequest(_message.Message):
-    __slots__ = ("topic", "transaction_id", "outcome", "timeout_ms", "by_operator")
+    __slots__ = ("topic", "transaction_id", "outcome", "timeout_ms", "by_operator", "only_ask")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     BY_OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    ONLY_ASK_FIELD_NUMBER: _ClassVar[int]
     topic: str
     transaction_id: str
     outcome: TransactionOutcome
     timeout_ms: int
     by_operator: bool
-    def __init__(self, topic: _Optional[str] = ..., transaction_id: _Optional[str] = ..., outcome: _Optional[_Union[TransactionOutcome, str]] = ..., timeout_ms: _Optional[int] = ..., by_operator: _Optional[bool] = ...) -> None: ...
+    only_ask: bool
+    def __init__(self, topic: _Optional[str] = ..., transaction_id: _Optional[str] = ..., outcome: _Optional[_Union[TransactionOutcome, str]] = ..., timeout_ms: _Optional[int] = ..., by_operator: _Optional[bool] = ..., only_ask: _Optional[bool] = ...) -> None: ...
 
 class EndTransactionResponse(_message.Message):
     __slots__ = ("outcome",)
@@ -334,6 +465,110 @@ class OpenTransaction(_message.Message):
     physical_offset: int
     record_bytes: int
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., transaction_id: _Optional[str] = ..., producer_group: _Optional[str] = ..., born_timestamp_ms: _Optional[int] = ..., store_timestamp_ms: _Optional[int] = ..., checks: _Optional[int] = ..., physical_offset: _Optional[int] = ..., record_bytes: _Optional[int] = ...) -> None: ...
+
+class PopRequest(_message.Message):
+    __slots__ = ("group", "topic", "client_id", "filter", "messages_max", "invisible_ms", "wait_ms", "attempt_id")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_MAX_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    client_id: str
+    filter: Filter
+    messages_max: int
+    invisible_ms: int
+    wait_ms: int
+    attempt_id: str
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., messages_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., attempt_id: _Optional[str] = ...) -> None: ...
+
+class PopResponse(_message.Message):
+    __slots__ = ("records", "messages")
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    records: bytes
+    messages: _containers.RepeatedCompositeFieldContainer[Popped]
+    def __init__(self, records: _Optional[bytes] = ..., messages: _Optional[_Iterable[_Union[Popped, _Mapping]]] = ...) -> None: ...
+
+class Popped(_message.Message):
+    __slots__ = ("topic", "queue_id", "offset", "serial", "visible_ms", "attempt")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    VISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    offset: int
+    serial: int
+    visible_ms: int
+    attempt: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., serial: _Optional[int] = ..., visible_ms: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class AcknowledgeRequest(_message.Message):
+    __slots__ = ("group", "topic", "messages")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    messages: _containers.RepeatedCompositeFieldContainer[Popped]
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Popped, _Mapping]]] = ...) -> None: ...
+
+class AcknowledgeResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[_common_pb2.Status]
+    def __init__(self, results: _Optional[_Iterable[_Union[_common_pb2.Status, _Mapping]]] = ...) -> None: ...
+
+class ChangeInvisibleRequest(_message.Message):
+    __slots__ = ("group", "topic", "messages", "invisible_ms")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    messages: _containers.RepeatedCompositeFieldContainer[Popped]
+    invisible_ms: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Popped, _Mapping]]] = ..., invisible_ms: _Optional[int] = ...) -> None: ...
+
+class ChangeInvisibleResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[ChangedPopped]
+    def __init__(self, results: _Optional[_Iterable[_Union[ChangedPopped, _Mapping]]] = ...) -> None: ...
+
+class ChangedPopped(_message.Message):
+    __slots__ = ("status", "serial", "visible_ms")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    VISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    serial: int
+    visible_ms: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., serial: _Optional[int] = ..., visible_ms: _Optional[int] = ...) -> None: ...
+
+class RejectRequest(_message.Message):
+    __slots__ = ("group", "topic", "client_id", "messages", "reason_class", "reason")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    REASON_CLASS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    client_id: str
+    messages: _containers.RepeatedCompositeFieldContainer[Popped]
+    reason_class: str
+    reason: str
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Popped, _Mapping]]] = ..., reason_class: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Filter(_message.Message):
     __slots__ = ("type", "expression")
@@ -522,16 +757,18 @@ class SendBackRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., client_id: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., lease_epoch: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[FailedMessage, _Mapping]]] = ..., retries_max: _Optional[int] = ..., attempts: _Optional[int] = ...) -> None: ...
 
 class FailedMessage(_message.Message):
-    __slots__ = ("offset", "level", "reason_class", "reason")
+    __slots__ = ("offset", "level", "reason_class", "reason", "after_ms")
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     REASON_CLASS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     offset: int
     level: int
     reason_class: str
     reason: str
-    def __init__(self, offset: _Optional[int] = ..., level: _Optional[int] = ..., reason_class: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    after_ms: int
+    def __init__(self, offset: _Optional[int] = ..., level: _Optional[int] = ..., reason_class: _Optional[str] = ..., reason: _Optional[str] = ..., after_ms: _Optional[int] = ...) -> None: ...
 
 class SendBackResponse(_message.Message):
     __slots__ = ("results",)
@@ -1002,7 +1239,7 @@ class DescribeRemainingRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
 
 class RemainingDescription(_message.Message):
-    __slots__ = ("refuses", "refuses_in_ms", "readers", "unread", "delayed", "open_transactions", "set_aside", "in_flight", "dead_letters")
+    __slots__ = ("refuses", "refuses_in_ms", "readers", "unread", "delayed", "open_transactions", "set_aside", "in_flight", "dead_letters", "schedules")
     REFUSES_FIELD_NUMBER: _ClassVar[int]
     REFUSES_IN_MS_FIELD_NUMBER: _ClassVar[int]
     READERS_FIELD_NUMBER: _ClassVar[int]
@@ -1012,6 +1249,7 @@ class RemainingDescription(_message.Message):
     SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULES_FIELD_NUMBER: _ClassVar[int]
     refuses: bool
     refuses_in_ms: int
     readers: _containers.RepeatedCompositeFieldContainer[RemainingReader]
@@ -1021,7 +1259,8 @@ class RemainingDescription(_message.Message):
     set_aside: int
     in_flight: int
     dead_letters: int
-    def __init__(self, refuses: _Optional[bool] = ..., refuses_in_ms: _Optional[int] = ..., readers: _Optional[_Iterable[_Union[RemainingReader, _Mapping]]] = ..., unread: _Optional[int] = ..., delayed: _Optional[int] = ..., open_transactions: _Optional[int] = ..., set_aside: _Optional[int] = ..., in_flight: _Optional[int] = ..., dead_letters: _Optional[int] = ...) -> None: ...
+    schedules: int
+    def __init__(self, refuses: _Optional[bool] = ..., refuses_in_ms: _Optional[int] = ..., readers: _Optional[_Iterable[_Union[RemainingReader, _Mapping]]] = ..., unread: _Optional[int] = ..., delayed: _Optional[int] = ..., open_transactions: _Optional[int] = ..., set_aside: _Optional[int] = ..., in_flight: _Optional[int] = ..., dead_letters: _Optional[int] = ..., schedules: _Optional[int] = ...) -> None: ...
 
 class RemainingReader(_message.Message):
     __slots__ = ("group", "topic", "unread")

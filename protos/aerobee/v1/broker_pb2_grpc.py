@@ -371,6 +371,180 @@ class ScheduleService:
             _registered_method=True)
 
 
+class RecurringServiceStub:
+    """---------------------------------------------------------------------------------- recurring
+
+    Schedules of this broker group, which send a message to its queues again and again. Names are
+    unique in a broker group; clients see to it that they are in the cluster.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.ListSchedules = channel.unary_unary(
+                '/aerobee.v1.RecurringService/ListSchedules',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.ListSchedulesRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.ListSchedulesResponse.FromString,
+                _registered_method=True)
+        self.PutSchedule = channel.unary_unary(
+                '/aerobee.v1.RecurringService/PutSchedule',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.PutScheduleRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.PutScheduleResponse.FromString,
+                _registered_method=True)
+        self.ActOnSchedule = channel.unary_unary(
+                '/aerobee.v1.RecurringService/ActOnSchedule',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.ActOnScheduleRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.ActOnScheduleResponse.FromString,
+                _registered_method=True)
+
+
+class RecurringServiceServicer:
+    """---------------------------------------------------------------------------------- recurring
+
+    Schedules of this broker group, which send a message to its queues again and again. Names are
+    unique in a broker group; clients see to it that they are in the cluster.
+    """
+
+    def ListSchedules(self, request, context):
+        """By name. A slave lists what it knows to be confirmed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutSchedule(self, request, context):
+        """The master adds or changes a schedule, and answers when that is confirmed. SCHEDULE_EXISTS,
+        SCHEDULE_NOT_FOUND; SCHEDULE_CHANGED: it has another revision. DEADLINE_EXCEEDED: it may count.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ActOnSchedule(self, request, context):
+        """As PutSchedule.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_RecurringServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'ListSchedules': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSchedules,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.ListSchedulesRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.ListSchedulesResponse.SerializeToString,
+            ),
+            'PutSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutSchedule,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.PutScheduleRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.PutScheduleResponse.SerializeToString,
+            ),
+            'ActOnSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.ActOnSchedule,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.ActOnScheduleRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.ActOnScheduleResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'aerobee.v1.RecurringService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('aerobee.v1.RecurringService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class RecurringService:
+    """---------------------------------------------------------------------------------- recurring
+
+    Schedules of this broker group, which send a message to its queues again and again. Names are
+    unique in a broker group; clients see to it that they are in the cluster.
+    """
+
+    @staticmethod
+    def ListSchedules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.RecurringService/ListSchedules',
+            aerobee_dot_v1_dot_broker__pb2.ListSchedulesRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.ListSchedulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.RecurringService/PutSchedule',
+            aerobee_dot_v1_dot_broker__pb2.PutScheduleRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.PutScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ActOnSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.RecurringService/ActOnSchedule',
+            aerobee_dot_v1_dot_broker__pb2.ActOnScheduleRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.ActOnScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class TransactionServiceStub:
     """---------------------------------------------------------------------------------- transactions
 
@@ -581,6 +755,221 @@ class TransactionService:
             '/aerobee.v1.TransactionService/WatchChecks',
             aerobee_dot_v1_dot_broker__pb2.WatchChecksRequest.SerializeToString,
             aerobee_dot_v1_dot_broker__pb2.TransactionCheck.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class PopServiceStub:
+    """---------------------------------------------------------------------------------- popping
+
+    Messages one by one, without owning queues: any number of members share each queue of the broker. What
+    is handed out is invisible to the group for a while, and is acknowledged, changed, or comes again.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Pop = channel.unary_unary(
+                '/aerobee.v1.PopService/Pop',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.PopRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.PopResponse.FromString,
+                _registered_method=True)
+        self.Acknowledge = channel.unary_unary(
+                '/aerobee.v1.PopService/Acknowledge',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.AcknowledgeRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.AcknowledgeResponse.FromString,
+                _registered_method=True)
+        self.ChangeInvisible = channel.unary_unary(
+                '/aerobee.v1.PopService/ChangeInvisible',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.ChangeInvisibleRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.ChangeInvisibleResponse.FromString,
+                _registered_method=True)
+        self.Reject = channel.unary_unary(
+                '/aerobee.v1.PopService/Reject',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.RejectRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.AcknowledgeResponse.FromString,
+                _registered_method=True)
+
+
+class PopServiceServicer:
+    """---------------------------------------------------------------------------------- popping
+
+    Messages one by one, without owning queues: any number of members share each queue of the broker. What
+    is handed out is invisible to the group for a while, and is acknowledged, changed, or comes again.
+    """
+
+    def Pop(self, request, context):
+        """At once if there are messages, else after at most wait_ms.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Acknowledge(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeInvisible(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reject(self, request, context):
+        """They are dead letters.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_PopServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Pop': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pop,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.PopRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.PopResponse.SerializeToString,
+            ),
+            'Acknowledge': grpc.unary_unary_rpc_method_handler(
+                    servicer.Acknowledge,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.AcknowledgeRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.AcknowledgeResponse.SerializeToString,
+            ),
+            'ChangeInvisible': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeInvisible,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.ChangeInvisibleRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.ChangeInvisibleResponse.SerializeToString,
+            ),
+            'Reject': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reject,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.RejectRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.AcknowledgeResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'aerobee.v1.PopService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('aerobee.v1.PopService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class PopService:
+    """---------------------------------------------------------------------------------- popping
+
+    Messages one by one, without owning queues: any number of members share each queue of the broker. What
+    is handed out is invisible to the group for a while, and is acknowledged, changed, or comes again.
+    """
+
+    @staticmethod
+    def Pop(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.PopService/Pop',
+            aerobee_dot_v1_dot_broker__pb2.PopRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.PopResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Acknowledge(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.PopService/Acknowledge',
+            aerobee_dot_v1_dot_broker__pb2.AcknowledgeRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.AcknowledgeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeInvisible(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.PopService/ChangeInvisible',
+            aerobee_dot_v1_dot_broker__pb2.ChangeInvisibleRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.ChangeInvisibleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.PopService/Reject',
+            aerobee_dot_v1_dot_broker__pb2.RejectRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.AcknowledgeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,8 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REPLICATION_GAP: _ClassVar[Code]
     CORRUPT_FRAME: _ClassVar[Code]
     REPLICA_INCOMPLETE: _ClassVar[Code]
+    SCHEDULE_EXISTS: _ClassVar[Code]
+    SCHEDULE_NOT_FOUND: _ClassVar[Code]
     NOT_MASTER: _ClassVar[Code]
     STALE_EPOCH: _ClassVar[Code]
     LEASE_HELD: _ClassVar[Code]
@@ -53,6 +55,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GROUP_IN_USE: _ClassVar[Code]
     GROUP_DELETED: _ClassVar[Code]
     STALE_HANDLE: _ClassVar[Code]
+    SCHEDULE_CHANGED: _ClassVar[Code]
     SHUTTING_DOWN: _ClassVar[Code]
     NOT_WRITABLE: _ClassVar[Code]
     BUSY: _ClassVar[Code]
@@ -103,6 +106,8 @@ REPLICA_DIVERGED: Code
 REPLICATION_GAP: Code
 CORRUPT_FRAME: Code
 REPLICA_INCOMPLETE: Code
+SCHEDULE_EXISTS: Code
+SCHEDULE_NOT_FOUND: Code
 NOT_MASTER: Code
 STALE_EPOCH: Code
 LEASE_HELD: Code
@@ -113,6 +118,7 @@ UNKNOWN_MEMBER: Code
 GROUP_IN_USE: Code
 GROUP_DELETED: Code
 STALE_HANDLE: Code
+SCHEDULE_CHANGED: Code
 SHUTTING_DOWN: Code
 NOT_WRITABLE: Code
 BUSY: Code

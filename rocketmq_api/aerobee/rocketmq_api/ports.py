@@ -248,8 +248,11 @@ class OwnPops(OwnBroker, Protocol):
         """The handle that is valid from now on. Raises StaleHandle and others."""
         ...
 
-    async def forward(self, handle: ReceiptHandle, client_id: str) -> None:
-        """Returns once a dead letter has replaced it. Raises StaleHandle and others."""
+    async def forward(
+        self, handle: ReceiptHandle, client_id: str, reason: tuple[str, str] = ...
+    ) -> None:
+        """Returns once a dead letter has replaced it, with this class and text as its reason.
+        Raises StaleHandle and others."""
         ...
 
     async def forward_by_id(

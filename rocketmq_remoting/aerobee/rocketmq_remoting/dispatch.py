@@ -16,18 +16,22 @@ from aerobee.runtime.log import log_event
 log = logging.getLogger(__name__)
 
 _INSTEAD: Final = {
-    17: "aerobee topic create, or update",
-    21: "aerobee topic list",
+    18: "code 17 for each topic, or aerobee apply",
     25: "the settings in the broker's file",
-    26: "the settings in the broker's file",
-    200: "aerobee group configure",
-    201: "aerobee group list",
-    203: "aerobee group show",
-    207: "aerobee group delete",
-    215: "aerobee topic delete",
-    216: "aerobee topic delete",
-    222: "aerobee offset reset",
-    300: "aerobee group list",
+    50: "aerobee user and aerobee acl",
+    51: "aerobee user and aerobee acl",
+    100: "nothing: routes need no key-value settings",
+    303: "aerobee group show",
+    305: "aerobee topic list",
+    317: "aerobee group show",
+    318: "the settings in the nameserver's file",
+    319: "the settings in the nameserver's file",
+    321: "mqadmin printMsg, or aerobee message",
+    323: "aerobee transaction list",
+    400: "nothing: clients divide the queues themselves",
+    401: "nothing: remoting clients pull",
+    **dict.fromkeys(range(3001, 3006), "aerobee user"),
+    **dict.fromkeys(range(3006, 3011), "aerobee acl"),
 }
 """For what Apache's mqadmin asks."""
 

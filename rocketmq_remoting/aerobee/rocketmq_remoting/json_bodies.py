@@ -45,6 +45,21 @@ def read_object(data: bytes) -> dict[str, Any]:
     return found
 
 
+_QUEUE_KEY: Final = re.compile(r"(\{[^{}]*\})\s*:\s*(-?\d+)")
+"""A flat object as a name, with a number."""
+
+
+def read_object_keys(data: bytes, member: str) -> ObjectKeys:
+    """A member of a body that is a map from flat objects to numbers. Raises InvalidArgument."""
+    if len(data) > BODY_BYTES_MAX:
+        raise InvalidArgument(f"the body has {len(data)} bytes; at most {BODY_BYTES_MAX} are read")
+    _, _, rest = data.decode("utf-8", "replace").partition(f'"{member}":')
+    found = ObjectKeys()
+    for key, value in _QUEUE_KEY.findall(rest):
+        found.append((read_object(key.encode()), int(value)))
+    return found
+
+
 def _quoted(found: re.Match[str]) -> str:
     before, name = found.groups()
     return found[0] if name is None else f'{before}"{name}"'

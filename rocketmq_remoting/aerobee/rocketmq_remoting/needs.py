@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from aerobee.access.needs import MethodNeeds, Resources, needing
+from aerobee.access.needs import MethodNeeds, Resources, administering, needing
 from aerobee.access.resources import SEEING, Action, Need
 from aerobee.remoting_core.command import Command
 from aerobee.rocketmq_remoting import fields as read
+from aerobee.rocketmq_remoting.admin_bodies import group_name_in
 from aerobee.rocketmq_remoting.codes import Ask
 from aerobee.rocketmq_remoting.heartbeats import read_heartbeat
 from aerobee.rocketmq_remoting.json_bodies import read_object
@@ -106,6 +107,46 @@ class RemotingNeeds:
     def all_topics(self, request: Command, _: str) -> Iterable[Need]:
         return (self._of.all_topics(Action.LIST),)
 
+    def all_groups(self, request: Command, _: str) -> Iterable[Need]:
+        return (self._of.all_groups(Action.LIST),)
+
+    def cluster_changed(self, request: Command, _: str) -> Iterable[Need]:
+        return (self._of.cluster(Action.UPDATE),)
+
+    def topic_put(self, request: Command, _: str) -> Iterable[Need]:
+        """Whether it exists must not show in what is refused."""
+        return (self._topic(request, Action.CREATE), self._topic(request, Action.UPDATE))
+
+    def topic_deleted(self, request: Command, _: str) -> Iterable[Need]:
+        return (self._topic(request, Action.DELETE),)
+
+    def group_put(self, request: Command, _: str) -> Iterable[Need]:
+        return (self._of.group(group_name_in(request.body), Action.UPDATE),)
+
+    def group_deleted(self, request: Command, _: str) -> Iterable[Need]:
+        return (self._of.group(read.text(request.fields, "groupName"), Action.DELETE),)
+
+    def named_group_seen(self, request: Command, _: str) -> Iterable[Need]:
+        return (self._of.group(read.text(request.fields, "group"), SEEING),)
+
+    def group_and_topic_seen(self, request: Command, _: str) -> Iterable[Need]:
+        group = self._of.group(read.text(request.fields, "group"), SEEING)
+        return (group, self._topic(request, SEEING))
+
+    def reset(self, request: Command, _: str) -> Iterable[Need]:
+        group = self._of.group(read.text(request.fields, "group"), Action.UPDATE)
+        return (group, self._topic(request, SEEING))
+
+    def cloned(self, request: Command, _: str) -> Iterable[Need]:
+        """Topics that the caller may not see are left out."""
+        source = self._of.group(read.text(request.fields, "srcGroup"), SEEING)
+        return (source, self._of.group(read.text(request.fields, "destGroup"), Action.UPDATE))
+
+    def made_to_consume(self, request: Command, _: str) -> Iterable[Need]:
+        """The message's topic is judged once it is found."""
+        group = read.text(request.fields, "consumerGroup")
+        return (self._of.group(group, Action.UPDATE),)
+
     def seen_later(self, request: Command, _: str) -> Iterable[Need]:
         """As in `ended`."""
         return ()
@@ -121,6 +162,8 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
         Ask.SEND_MESSAGE: sends,
         Ask.SEND_MESSAGE_V2: sends,
         Ask.SEND_BATCH_MESSAGE: sends,
+        Ask.SEND_REPLY_MESSAGE: sends,
+        Ask.SEND_REPLY_MESSAGE_V2: sends,
         Ask.RECALL_MESSAGE: needing(of.recalled),
         Ask.PULL_MESSAGE: pulls,
         Ask.LITE_PULL_MESSAGE: pulls,
@@ -134,6 +177,7 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
         Ask.UPDATE_CONSUMER_OFFSET: progress,
         Ask.GET_MAX_OFFSET: bounds,
         Ask.GET_MIN_OFFSET: bounds,
+        Ask.GET_EARLIEST_MSG_STORETIME: bounds,
         Ask.SEARCH_OFFSET_BY_TIMESTAMP: bounds,
         Ask.CONSUMER_SEND_MSG_BACK: needing(of.sent_back),
         Ask.END_TRANSACTION: needing(of.ended),
@@ -145,4 +189,28 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
         Ask.GET_TOPIC_STATS_INFO: needing(of.seen),
         Ask.GET_TOPIC_CONFIG: needing(of.seen),
         Ask.GET_CONSUME_STATS: needing(of.group_seen),
+        Ask.UPDATE_AND_CREATE_TOPIC: administering(of.topic_put),
+        Ask.DELETE_TOPIC_IN_BROKER: administering(of.topic_deleted),
+        Ask.DELETE_TOPIC_IN_NAMESRV: administering(of.topic_deleted),
+        Ask.GET_ALL_TOPIC_CONFIG: needing(of.all_topics),
+        Ask.GET_TOPICS_BY_CLUSTER: needing(of.all_topics),
+        Ask.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: administering(of.group_put),
+        Ask.DELETE_SUBSCRIPTIONGROUP: administering(of.group_deleted),
+        Ask.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: needing(of.all_groups),
+        Ask.GET_SUBSCRIPTIONGROUP_CONFIG: needing(of.named_group_seen),
+        Ask.GET_BROKER_CONFIG: needing(of.cluster),
+        Ask.VIEW_BROKER_STATS_DATA: needing(of.cluster),
+        Ask.WIPE_WRITE_PERM_OF_BROKER: administering(of.cluster_changed),
+        Ask.ADD_WRITE_PERM_OF_BROKER: administering(of.cluster_changed),
+        Ask.GET_CONSUMER_CONNECTION_LIST: needing(of.group_seen),
+        Ask.GET_PRODUCER_CONNECTION_LIST: needing(of.cluster),
+        Ask.GET_ALL_PRODUCER_INFO: needing(of.cluster),
+        Ask.QUERY_TOPIC_CONSUME_BY_WHO: needing(of.seen),
+        Ask.QUERY_TOPICS_BY_CONSUMER: needing(of.named_group_seen),
+        Ask.QUERY_SUBSCRIPTION_BY_CONSUMER: needing(of.group_and_topic_seen),
+        Ask.GET_CONSUMER_RUNNING_INFO: needing(of.group_seen),
+        Ask.CONSUME_MESSAGE_DIRECTLY: administering(of.made_to_consume),
+        Ask.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: needing(of.group_and_topic_seen),
+        Ask.INVOKE_BROKER_TO_RESET_OFFSET: administering(of.reset),
+        Ask.CLONE_GROUP_OFFSET: administering(of.cloned),
     }

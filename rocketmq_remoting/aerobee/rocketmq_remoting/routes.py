@@ -17,6 +17,11 @@ DEFAULT_TOPIC: Final = "TBW102"
 """Producers ask for its route to learn where they may create a topic by sending to it."""
 
 
+def reply_topic(cluster: str) -> str:
+    """Where replies to requests are sent. It is no topic: they are passed on, and not stored."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
 def told_id(broker_id: int, master_id: int | None) -> int:
     """The id of a replica as clients know it. Without a master nobody is 0."""
     if broker_id == master_id:

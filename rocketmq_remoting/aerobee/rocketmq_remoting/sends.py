@@ -43,6 +43,9 @@ _IN_BATCH: Final = struct.Struct(">iiiii")
 _I16: Final = struct.Struct(">h")
 _VALUE_END: Final = b"\x02"
 _UNIQ_KEY: Final = PropertyName.UNIQ_KEY.encode()
+_CLUSTER: Final = PropertyName.CLUSTER.encode()
+_REPLY_TO_CLIENT: Final = PropertyName.REPLY_TO_CLIENT.encode()
+_LONG_NAMED: Final = frozenset((Ask.SEND_MESSAGE, Ask.SEND_REPLY_MESSAGE))
 _NOT_STORED: Final = tuple(
     name.encode() for name in (PropertyName.POP_CK, PropertyName.TRAN_MSG, PropertyName.WAIT)
 )
@@ -63,7 +66,7 @@ def long_names(fields: Mapping[str, str]) -> dict[str, str]:
 def send_fields(request: Command) -> Mapping[str, str]:
     """The fields of a send under their long names: the rights of a request and what it does must
     depend on the same ones."""
-    return request.fields if request.code == Ask.SEND_MESSAGE else long_names(request.fields)
+    return request.fields if request.code in _LONG_NAMED else long_names(request.fields)
 
 
 class Message(NamedTuple):
@@ -104,15 +107,17 @@ class Send:
             read.flag(fields, "batch"),
         )
 
-    def messages(self, body: bytes, *, is_batch: bool, new_id: NewId) -> list[Message]:
-        """Raises MessageIllegal."""
+    def messages(
+        self, body: bytes, *, is_batch: bool, new_id: NewId, cluster: str = ""
+    ) -> list[Message]:
+        """`cluster`: where they are sent, for those who reply. Raises MessageIllegal."""
         if not is_batch:
-            return [_message(body, self.properties, self.flag, new_id)]
+            return [_message(body, self.properties, self.flag, new_id, cluster)]
         found: list[Message] = []
         for flag, one, properties in _in_batch(body):
             if len(found) == MESSAGES_MAX:
                 raise MessageIllegal(f"a batch has at most {MESSAGES_MAX} messages")
-            found.append(_message(one, properties, flag, new_id))
+            found.append(_message(one, properties, flag, new_id, cluster))
         if not found:
             raise MessageIllegal("the batch has no message")
         return found
@@ -141,7 +146,7 @@ def _in_batch(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
         raise MessageIllegal("the batch ends inside a message") from None
 
 
-def _message(body: bytes, properties: bytes, flag: int, new_id: NewId) -> Message:
+def _message(body: bytes, properties: bytes, flag: int, new_id: NewId, cluster: str) -> Message:
     if properties and not properties.endswith(_VALUE_END):
         properties += _VALUE_END
     properties = _without_usual(properties)
@@ -153,6 +158,9 @@ def _message(body: bytes, properties: bytes, flag: int, new_id: NewId) -> Messag
             changes[name] = None
     if b"TRAN_MSG" in changes:
         is_half = find_property(properties, 0, end, b"TRAN_MSG") == b"true"
+    if _REPLY_TO_CLIENT in properties and cluster:
+        # Whoever replies learns from it to which topic.
+        changes[_CLUSTER] = cluster.encode()
     found = find_property(properties, 0, end, _UNIQ_KEY)
     if not found:
         found = changes[_UNIQ_KEY] = new_id().encode()

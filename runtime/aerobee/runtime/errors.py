@@ -69,6 +69,18 @@ class TopicExists(AerobeeError):
     """The topic to be created is already there."""
 
 
+class ScheduleExists(AerobeeError):
+    """There is a schedule of this name."""
+
+
+class ScheduleNotFound(AerobeeError):
+    """There is no schedule of this name."""
+
+
+class ScheduleChanged(AerobeeError):
+    """The schedule was changed since it was looked at."""
+
+
 class FilterIllegal(InvalidArgument):
     """A tag expression that cannot be parsed, or a filter type that is not served."""
 

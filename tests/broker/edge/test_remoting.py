@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -122,6 +123,8 @@ async def test_a_delayed_message_comes_later_and_can_be_recalled(peer: Peer) -> 
     recalled = await peer.send("t", b"recalled", properties="TIMER_DELAY_MS\x01200\x02")
     handle = recalled.fields["recallHandle"]
     assert handle != kept.fields["recallHandle"]
+    refused = await peer.ask(370, topic="other", recallHandle=handle)
+    assert refused.code == Code.MESSAGE_ILLEGAL
     answer = await peer.done(370, topic="t", recallHandle=handle)
     assert answer.fields["msgId"] == recalled.fields["transactionId"]
     found = await peer.pull("g", "t", wait_ms=10_000, sysFlag=6, subscription="*")
@@ -240,12 +243,15 @@ async def test_offsets_are_committed_and_a_lower_one_changes_nothing(peer: Peer)
 async def test_a_new_group_reads_a_young_log_from_its_beginning_unless_it_asks_not_to(
     peer: Peer,
 ) -> None:
+    assert (await peer.done(32, topic="t", queueId=0)).fields == {"timestamp": "-1"}
     await peer.send("t", b"x")
     answer = await peer.done(14, consumerGroup="g", topic="t", queueId=0)
     assert answer.fields == {"offset": "0"}
     assert await peer.offset("g", "t") is None
     assert (await peer.done(30, topic="t", queueId=0)).fields == {"offset": "1"}
     assert (await peer.done(31, topic="t", queueId=0)).fields == {"offset": "0"}
+    stored_ms = int((await peer.done(32, topic="t", queueId=0)).fields["timestamp"])
+    assert abs(time.time() * 1_000 - stored_ms) < 60_000
     later = await peer.done(29, topic="t", queueId=0, timestamp=1 << 50)
     assert later.fields == {"offset": "1"}
     assert (await peer.done(29, topic="t", queueId=0, timestamp=0)).fields == {"offset": "0"}
@@ -490,6 +496,6 @@ async def test_tools_learn_how_far_a_topic_and_a_group_have_come(
 
 
 async def test_what_tools_cannot_do_here_says_what_can(peer: Peer) -> None:
-    answer = await peer.ask(17, topic="new")
+    answer = await peer.ask(3001, username="new")
     assert answer.code == Code.REQUEST_CODE_NOT_SUPPORTED
-    assert "aerobee topic create" in answer.remark
+    assert "aerobee user" in answer.remark

@@ -15,6 +15,7 @@ from aerobee.access.table import Record, Records
 from aerobee.broker.edge.remoting.feature import Remoting
 from aerobee.remoting_core.command import Command
 from aerobee.rocketmq_remoting.codes import Code
+from aerobee.runtime.audit_log.config import AuditLogConfig
 from aerobee.store.engine.tables.config_tables import TopicConfig
 from aerobee.store.format.message_id import parse_offset_message_id
 from tests.broker.conftest import RunningBroker, StartBroker
@@ -30,13 +31,14 @@ def users(tmp_path: Path) -> KnownUsers:
     return KnownUsers(tmp_path, shop=SHOP, bank=("Allow Topic:bank Pub",), nobody=())
 
 
+TOPICS = {
+    name: TopicConfig(name=name, read_queue_count=2, write_queue_count=2) for name in ("t", "bank")
+}
+
+
 @pytest.fixture
 async def broker(start_broker: StartBroker, users: KnownUsers) -> RunningBroker:
-    topics = {
-        name: TopicConfig(name=name, read_queue_count=2, write_queue_count=2)
-        for name in ("t", "bank")
-    }
-    broker = await start_broker(access=users.config, topics=topics)
+    broker = await start_broker(access=users.config, topics=TOPICS)
     users.tell(broker.access.book)
     return broker
 
@@ -86,6 +88,7 @@ async def test_each_request_is_refused_without_the_right(broker: RunningBroker, 
         await shop.commit("other", "t", 1),
         await shop.ask(30, **queue),
         await shop.ask(31, **queue),
+        await shop.ask(32, **queue),
         await shop.ask(29, timestamp=1, **queue),
         await shop.ask(12, key="k", **queue),
         await shop.ask(202, **queue),
@@ -102,6 +105,55 @@ async def test_each_request_is_refused_without_the_right(broker: RunningBroker, 
     ]
     assert {answer.code for answer in refused} == {Code.NO_PERMISSION}
     assert "needs Pub on Topic:bank" in refused[0].remark
+
+
+async def test_changes_need_the_rights_of_administrators(users: KnownUsers, shop: Peer) -> None:
+    settings = json.dumps({"groupName": "g"}).encode()
+    asked: list[tuple[int, bytes, dict[str, Any]]] = [
+        (17, b"", {"topic": "t", "writeQueueNums": 1}),
+        (215, b"", {"topic": "t"}),
+        (200, settings, {}),
+        (207, b"", {"groupName": "g", "cleanOffset": True}),
+        (222, b"", {"group": "g", "topic": "t", "timestamp": -1}),
+        (314, b"", {"srcGroup": "g", "destGroup": "h"}),
+        (309, b"", {"consumerGroup": "g", "clientId": "c1"}),
+        (26, b"", {}),
+        (315, b"", {"statsName": "TOPIC_PUT_NUMS", "statsKey": "t"}),
+        (203, b"", {"consumerGroup": "other"}),
+        (204, b"", {"producerGroup": "PG"}),
+        (307, b"", {"consumerGroup": "other", "clientId": "c1"}),
+        (324, b"", {"producerGroup": "PG", "topic": "aerobee_REPLY_TOPIC", "queueId": 0}),
+    ]
+    for code, body, fields in asked:
+        assert (await shop.ask(code, body, **fields)).code == Code.NO_PERMISSION, code
+    users.may("shop", "Allow Topic:t Update,Get", "Allow Group:* Update,Delete,Get,Sub")
+    answer = await shop.ask(17, topic="t", writeQueueNums=1)
+    assert "needs Create on Topic:t" in answer.remark
+    await shop.done(200, settings)
+    await shop.done(222, group="g", topic="t", timestamp=-1)
+    await shop.done(207, groupName="g", cleanOffset=True)
+
+
+async def test_a_change_is_a_line_of_the_audit_log_without_secrets(
+    start_broker: StartBroker, users: KnownUsers, tmp_path: Path
+) -> None:
+    file = tmp_path / "audit.log"
+    broker = await start_broker(
+        access=users.config, audit_log=AuditLogConfig(file=str(file)), topics=TOPICS
+    )
+    users.tell(broker.access.book)
+    users.may("shop", "Allow Group:g Update")
+    async with peer_at(broker.port, key=users.key("shop")) as peer:
+        await peer.done(200, json.dumps({"groupName": "g"}).encode(), more="x")
+        await peer.ask(207, groupName="g")
+    await broker.stop()
+    found = map(json.loads, file.read_text().splitlines())
+    lines = [line for line in found if "/remoting/" in str(line)]
+    act, refusal = lines
+    assert act["method"] == "/remoting/UPDATE_AND_CREATE_SUBSCRIPTIONGROUP"
+    assert (act["caller"], act["result"]) == ("user shop", "ok")
+    assert (act["needs"], act["request"]) == (["Update on Group:g"], {"more": "x"})
+    assert refusal["event"] == "refusal"
 
 
 async def test_both_spellings_of_a_send_in_one_request_get_around_nothing(shop: Peer) -> None:
@@ -181,3 +233,23 @@ async def test_sends_beyond_a_quota_wait_or_are_refused(start_broker: StartBroke
         quotas = broker.access.quotas
         assert "connections=1" in repr(quotas)
     await until(lambda: "connections=0" in repr(quotas), "the connection counted no longer")
+
+
+async def test_subscriptions_of_remoting_members_count_towards_the_quota(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker(topics=TOPICS)
+    record = Record("default", encode_quota(Subject(DEFAULT), Quota(subscriptions=2)))
+    broker.access.book.hear(Records.of((), (), [record]))
+    async with peer_at(broker.port) as first, peer_at(broker.port, "c2") as second:
+        await first.beat("g", "t", "bank", "%RETRY%g")
+        with pytest.raises(AssertionError, match="code=215"):
+            await second.beat("h", "t")
+        assert (await second.pull("h", "t")).code == Code.SUBSCRIPTION_NOT_EXIST
+        await first.beat("g", "t", "%RETRY%g")
+        await second.beat("h", "t")
+        with pytest.raises(AssertionError, match="code=215"):
+            await first.beat("g", "t", "bank", "%RETRY%g")
+        first.client.close()
+        await until(lambda: not broker.feature(Remoting).members.client_ids("g"))
+        await second.beat("h", "t", "bank")

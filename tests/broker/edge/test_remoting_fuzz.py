@@ -15,14 +15,18 @@ from aerobee.rocketmq_remoting.codes import Ask
 from tests.broker.conftest import RunningBroker
 from tests.support.remoting_peer import Peer, peer_at
 
-SERVED = (10, 11, 12, 14, 15, 28, 29, 30, 31, 33, 34, 35, 36, 37, 38, 41, 42, 46, 202, 208, 310,
-          320, 351, 361, 370)  # fmt: skip
+SERVED = (10, 11, 12, 14, 15, 17, 21, 26, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 41, 42, 46,
+          200, 201, 202, 203, 204, 207, 208, 215, 222, 223, 300, 307, 309, 310, 314, 315, 320, 324,
+          325, 328, 343, 345, 351, 352, 361, 370)  # fmt: skip
 NAMES = ("topic", "consumerGroup", "group", "producerGroup", "queueId", "queueOffset", "sysFlag",
          "maxMsgNums", "maxMsgBytes", "commitOffset", "suspendTimeoutMillis", "subscription",
          "expressionType", "subVersion", "bornTimestamp", "flag", "properties", "reconsumeTimes",
          "offset", "delayLevel", "maxReconsumeTimes", "timestamp", "boundaryType", "key", "maxNum",
          "beginTimestamp", "endTimestamp", "_UNIQUE_KEY_QUERY", "clientID", "commitLogOffset",
          "tranStateTableOffset", "commitOrRollback", "recallHandle", "setZeroIfNotFound",
+         "srcGroup", "destGroup", "groupName", "statsName", "statsKey", "writeQueueNums",
+         "readQueueNums", "perm", "order", "attributes", "clientId", "clientAddr", "msgId",
+         "isForce", "cleanOffset", "defaultTopic",
          *"abcdefghijklm")  # fmt: skip
 HONEST: dict[str, tuple[str, ...]] = {
     "topic": ("t", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", "absent"),
@@ -71,9 +75,12 @@ OBJECTS: tuple[Any, ...] = (
     [{"groupName": "g", "subscriptionDataSet": [{"topic": "t", "subString": "a b ||"}]}],
     [{"brokerName": "broker-a", "topic": "t", "queueId": 0}],
     {"subString": "x >", "expressionType": "SQL92"},
+    {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": -1, "max": 1 << 70}},
+    {"type": "CUSTOMIZED", "customizedRetryPolicy": [1]},
 )  # fmt: skip
 MEMBERS = ("clientID", "clientId", "consumerGroup", "producerDataSet", "consumerDataSet", "mqSet",
-           "subscriptionData", "heartbeatFingerprint", "withoutSub")  # fmt: skip
+           "subscriptionData", "heartbeatFingerprint", "withoutSub", "groupName", "retryMaxTimes",
+           "groupRetryPolicy", "consumeEnable")  # fmt: skip
 
 
 def odd_request(chance: random.Random) -> Command:
@@ -115,7 +122,7 @@ async def campaign(peer: Peer, count: int, first_seed: int) -> None:
 
 def test_every_code_that_is_served_is_fuzzed(broker: RunningBroker) -> None:
     """Except what nameservers answer, and what only brokers ask."""
-    others = {39, 40, 105, 106, 206}
+    others = {39, 40, 105, 106, 205, 206, 216, 221, 224, 326, 327}
     assert {int(each) for each in Ask} - others == set(SERVED)
 
 

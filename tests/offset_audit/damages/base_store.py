@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aerobee.broker.replication.state_file import STATE_PATH, ReplicaState
@@ -34,10 +34,14 @@ GEOMETRY = {
 
 @dataclass(frozen=True, slots=True)
 class BaseStores:
-    """Two folders of one broker: as it was half-way, and at the end."""
+    """Two folders of one broker: as it was half-way, and at the end; and how to open them."""
 
     earlier: Path
     final: Path
+    topics: Mapping[str, int] = field(default_factory=lambda: TOPICS)
+    geometry: Mapping[str, object] = field(default_factory=lambda: GEOMETRY)
+    is_ours: bool = True
+    """Otherwise of Apache's broker."""
 
 
 async def build_stores(folder: Path) -> BaseStores:
@@ -56,20 +60,21 @@ async def _use(folder: Path, groups: Mapping[str, int]) -> None:
     broker = await BrokerProcess(BROKER, folder, TOPICS, GEOMETRY).start()
     nameserver = await RouteServer([broker]).start()
     try:
-        await _send(nameserver.address)
+        await send(nameserver.address)
         for group, messages in groups.items():
-            await _consume(nameserver.address, group, messages)
+            await consume(nameserver.address, group, messages)
     finally:
         await nameserver.stop()
         await broker.end()
 
 
-async def _send(nameserver: str) -> None:
+async def send(nameserver: str, count: int = HALF) -> None:
+    """Equally many to each of the six queues."""
     queues = [
         MessageQueue(topic, BROKER, q) for topic, count in TOPICS.items() for q in range(count)
     ]
     async with Producer(nameserver) as producer:
-        for begin in range(0, HALF, 240):
+        for begin in range(0, count, 240):
             await asyncio.gather(
                 *(
                     producer.send(
@@ -86,7 +91,7 @@ async def _send(nameserver: str) -> None:
             )
 
 
-async def _consume(nameserver: str, group: str, messages: int) -> None:
+async def consume(nameserver: str, group: str, messages: int) -> None:
     """A member that reads its topics to the end, commits and leaves."""
     topics = GROUPS[group]
     wanted = sum(messages * TOPICS[topic] // 6 for topic in topics)

@@ -20,7 +20,7 @@ from aerobee.offset_audit.run.engine import RunEngine
 from aerobee.offset_audit.run.request import AuditRequest
 from aerobee.producer_client import Message, Producer
 from aerobee.store.format.dead_letter_fields import retry_topic
-from aerobee.v1 import audit_pb2, nameserver_pb2
+from aerobee.v1 import audit_pb2, common_pb2, nameserver_pb2
 from tests.faults.clusters import ClusterProcess
 from tests.offset_audit.damages.auditing import audit
 from tests.support.waiting import until
@@ -123,6 +123,7 @@ class BusyCluster:
     nameserver: str
     connection: ClusterConnection
     load: Load
+    process: ClusterProcess
 
     @property
     def request(self) -> AuditRequest:
@@ -160,6 +161,15 @@ class BusyCluster:
             await BrokerAdmin(self.connection).hand_over(A, successor_id=0, timeout=30.0)
             await self.in_sync()
 
+    async def master_address(self) -> str:
+        """Of the one that there is."""
+
+        async def masters() -> list[str]:
+            found = await self._described()
+            return [one.address for one in found.brokers if one.role == common_pb2.MASTER]
+
+        return str((await until(masters, "a master"))[0])
+
     async def _described(self) -> nameserver_pb2.ClusterDescription:
         return await self.connection.channels.call(
             self.nameserver,
@@ -176,15 +186,15 @@ class BusyCluster:
 
 
 @asynccontextmanager
-async def busy_cluster(folder: Path) -> AsyncIterator[BusyCluster]:
+async def busy_cluster(folder: Path, *arguments: str) -> AsyncIterator[BusyCluster]:
     """In sync, and every group is at work."""
     async with AsyncExitStack() as stack:
-        process = ClusterProcess(folder, "--replicas", "2")
+        process = ClusterProcess(folder, "--replicas", "2", *arguments)
         await process.start()
         stack.push_async_callback(process.close)
         connection = await stack.enter_async_context(ClusterConnection(process.nameserver))
         load = Load(process.nameserver)
-        cluster = BusyCluster(folder, process.nameserver, connection, load)
+        cluster = BusyCluster(folder, process.nameserver, connection, load, process)
         for topic, queues in TOPICS.items():
             await cluster.create_topic(topic, queues)
         await cluster.led_by_the_first()

@@ -2,8 +2,10 @@
 
     python -m tests.offset_audit.damages.campaign --damages 1000 --seed 7
 
-Prints how many of each kind were found or harmless, and each one that was neither: `unseen` is a
-setting or a byte of a record that nothing repeats, `missed` anything else.
+The stores are one with everything that our broker keeps and two of Apache's. Prints how many of
+each kind were found or harmless, and each one that was neither: `unseen` is a setting or a byte
+of a record that nothing repeats, `unplaced` was found by a finding that does not say where, and
+`missed` is anything else.
 """
 
 from __future__ import annotations
@@ -15,21 +17,27 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aerobee.offset_audit.run.local_run import LocalRun
 from aerobee.offset_audit.run.request import AuditRequest, StorePlace
 from tests.offset_audit.damages.auditing import audit
-from tests.offset_audit.damages.base_store import BaseStores, build_stores
-from tests.offset_audit.damages.random_damages import damage
+from tests.offset_audit.damages.base_store import BaseStores
+from tests.offset_audit.damages.full_store import GOLDEN, build_full_stores, golden_stores
+from tests.offset_audit.damages.named_places import is_named
+from tests.offset_audit.damages.random_damages import damage, segment_bytes_of
 from tests.offset_audit.damages.serving import served
 from tests.offset_audit.damages.untold_bytes import is_only_untold
 
 TOGETHER = 25
 """So many stores are audited at once."""
-FOUND, HARMLESS, UNSEEN, MISSED = "found", "harmless", "unseen", "missed"
+FOUND, HARMLESS, UNSEEN = "found", "harmless", "unseen"
+UNPLACED, MISSED = "unplaced", "missed"
+OURS_OF = 4
+"""So many damages in a row are done to our store, one in each, before one is done to Apache's."""
 SETTINGS = {"config/topics.json": "topics", "config/subscriptionGroup.json": "groups"}
 """Files whose readable changes nothing in a store can show, and what a broker then serves
 differently: Apache's format has no checksum. The reasons are in docs/audit-findings.md."""
@@ -44,39 +52,77 @@ class Outcome:
     done: str
     result: str
     differs: str = ""
-    """Of a missed one: what a broker serves differently."""
+    """What a broker serves differently; of an unplaced one, what was said."""
 
 
-def campaign(bases: BaseStores, folder: Path, seed: int, numbers: range) -> Iterator[Outcome]:
+def campaign(
+    stores: Sequence[BaseStores], folder: Path, seed: int, numbers: range
+) -> Iterator[Outcome]:
     """The outcome of each damage; one number and seed is always the same damage of a store."""
-    before = served(bases.final, folder / "served")
-    assert "refused" not in before, before
+    before = [served(each.final, folder / "served", each) for each in stores]
+    assert all("refused" not in each for each in before), before
     for begin in range(numbers.start, numbers.stop, TOGETHER):
         some = range(begin, min(begin + TOGETHER, numbers.stop))
         done: dict[int, tuple[str, str]] = {}
         for number in some:
+            bases = stores[_store_of(number, len(stores))]
             root = folder / f"d{number}"
             shutil.copytree(bases.final, root, ignore=shutil.ignore_patterns("lock"))
             done[number] = damage(root, bases, random.Random(f"{seed}/{number}"))
-        stores = tuple(StorePlace(str(folder / f"d{number}"), f"d{number}", 0) for number in some)
-        findings = audit(LocalRun(), AuditRequest(stores=stores, is_deep=True)).findings
-        told = {one["broker_name"] for one in findings if one["severity"] != "INFO"}
+        places = tuple(StorePlace(str(folder / f"d{number}"), f"d{number}", 0) for number in some)
+        summary = audit(LocalRun(), AuditRequest(stores=places, is_deep=True))
+        told: dict[str, list[Mapping[str, Any]]] = {}
+        for one in summary.findings:
+            if one["severity"] != "INFO":
+                told.setdefault(one["broker_name"], []).append(one)
         for number, (kind, text) in done.items():
+            place = _store_of(number, len(stores))
             root = folder / f"d{number}"
-            result, differs = FOUND, ""
-            if root.name not in told:
-                after = served(root, folder / "served")
-                differs = ", ".join(
-                    f"{name} {after[name]}" if name == "refused" else name
-                    for name in after
-                    if after[name] != before.get(name)
-                )
-                is_unseen = differs == SETTINGS.get(text.partition(":")[0]) or (
-                    is_only_untold(bases.final, root)
-                )
-                result = (UNSEEN if is_unseen else MISSED) if differs else HARMLESS
-            yield Outcome(number, kind, text, result, differs)
+            yield _outcome(
+                number, (kind, text), root, stores[place], before[place], told.get(root.name, [])
+            )
             shutil.rmtree(root)
+
+
+def _store_of(number: int, stores: int) -> int:
+    """Mostly the first."""
+    turn, place = divmod(number, OURS_OF)
+    return 1 + turn % (stores - 1) if stores > 1 and place == OURS_OF - 1 else 0
+
+
+def _outcome(
+    number: int,
+    done: tuple[str, str],
+    root: Path,
+    bases: BaseStores,
+    before: Mapping[str, Any],
+    findings: Sequence[Mapping[str, Any]],
+) -> Outcome:
+    kind, text = done
+    where = text.partition(":")[0]
+    if findings:
+        is_placed = is_named(findings, text, bases.final)
+        said = "" if is_placed else "; ".join(str(one["evidence"]) for one in findings)
+        return Outcome(number, kind, text, FOUND if is_placed else UNPLACED, said)
+    after = served(root, root.with_name("served"), bases)
+    differs = ", ".join(
+        f"{name} {after[name]}" if name == "refused" else name
+        for name in after
+        if after[name] != before.get(name)
+    )
+    is_unseen = differs == SETTINGS.get(where) or is_only_untold(
+        bases.final, root, segment_bytes_of(bases)
+    )
+    result = (UNSEEN if is_unseen else MISSED) if differs else HARMLESS
+    return Outcome(number, kind, text, result, differs)
+
+
+def all_stores(folder: Path) -> list[BaseStores]:
+    """Ours first."""
+    ours, golden = folder / "ours", folder / "golden"
+    ours.mkdir()
+    stores = [asyncio.run(build_full_stores(ours))]
+    return stores + [golden_stores(golden, name) for name in GOLDEN]
 
 
 def main() -> int:
@@ -88,17 +134,18 @@ def main() -> int:
     counts: Counter[tuple[str, str]] = Counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "base").mkdir()
-        bases = asyncio.run(build_stores(folder / "base"))
+        stores = all_stores(folder)
         numbers = range(given.first, given.first + given.damages)
-        for one in campaign(bases, folder, given.seed, numbers):
+        for one in campaign(stores, folder, given.seed, numbers):
             counts[one.kind, one.result] += 1
-            if one.result in (UNSEEN, MISSED):
-                text = f"{one.result} {one.number}: {one.done}; differs: {one.differs}"
+            if one.result in (UNSEEN, UNPLACED, MISSED):
+                text = f"{one.result} {one.number}: {one.done}; {one.differs}"
                 print(text[:400], flush=True)
+            if counts.total() % (4 * TOGETHER) == 0:
+                print(f"{counts.total()} damages done", flush=True)
     for (kind, result), count in sorted(counts.items()):
         print(f"{kind}: {count} {result}")
-    return 1 if any(result == MISSED for _, result in counts) else 0
+    return 1 if any(result in (UNPLACED, MISSED) for _, result in counts) else 0
 
 
 if __name__ == "__main__":

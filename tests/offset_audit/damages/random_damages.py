@@ -12,6 +12,7 @@ from typing import Any
 
 from isal.isal_zlib import crc32
 
+from aerobee.store.format.json_config import parse_object, render_json
 from aerobee.store.format.record_layout import BODY_AT, BODY_CRC_AT, BODY_LENGTH_AT
 from tests.offset_audit.damages.base_store import BaseStores
 from tests.offset_audit.damages.store_damages import Place, places
@@ -96,17 +97,30 @@ def lose_file(root: Path, _bases: BaseStores, chance: random.Random) -> str:
     return f"{path.relative_to(root)}: gone"
 
 
-def lose_journal_entry(root: Path, _bases: BaseStores, chance: random.Random) -> str | None:
-    """One entry of a record of a journal becomes spaces; the checksum holds."""
-    found = [one for one in places(root) if one.topic.startswith(JOURNAL_PREFIX)]
+def lose_journal_entry(root: Path, bases: BaseStores, chance: random.Random) -> str | None:
+    """One entry of a record of a journal becomes spaces; the checksum holds. Each journal is as
+    likely as any other."""
+    journals: dict[str, list[Place]] = {}
+    for one in places(root, segment_bytes_of(bases)):
+        if one.topic.startswith(JOURNAL_PREFIX):
+            journals.setdefault(one.topic, []).append(one)
+    found = journals[chance.choice(sorted(journals))] if journals else []
     if not found:
         return None
     one = chance.choice(found)
     body = one.read(BODY_AT, one.number(BODY_LENGTH_AT, ">i"))
     entries = json.loads(body)
+    if not isinstance(entries, list) or not entries:
+        return None
     gone = entries.pop(chance.randrange(len(entries)))
     write_body(one, json.dumps(entries, separators=(",", ":")).encode().ljust(len(body)))
     return f"{one.topic} record {one.queue_offset}: without {json.dumps(gone)}"
+
+
+def segment_bytes_of(bases: BaseStores) -> int:
+    size = bases.geometry["segment_bytes"]
+    assert isinstance(size, int)
+    return size
 
 
 def write_body(one: Place, body: bytes) -> None:
@@ -116,16 +130,19 @@ def write_body(one: Place, body: bytes) -> None:
 
 
 def lose_table_row(root: Path, _bases: BaseStores, chance: random.Random) -> str | None:
-    path = chance.choice(sorted((root / "config").glob("*.json")))
-    document = json.loads(path.read_bytes())
+    paths = sorted((root / "config").glob("*.json"))
+    if not paths:
+        return None
+    path = chance.choice(paths)
+    document = parse_object(path.read_bytes())
     tables = [name for name, value in document.items() if value and isinstance(value, dict)]
     if not tables:
         return None
-    name = chance.choice(sorted(tables))
-    table: dict[str, Any] = document[name]
-    row = chance.choice(sorted(table))
+    name = chance.choice(sorted(tables, key=str))
+    table: Any = document[name]
+    row = sorted(table, key=str)[chance.randrange(len(table))]
     del table[row]
-    path.write_text(json.dumps(document, indent="\t", separators=(",", ":")))
+    path.write_bytes(render_json(document))
     return f"config/{path.name}: {name} without {row}"
 
 

@@ -8,77 +8,133 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC, decode_entry
+from aerobee.broker.pop.journal_state import apply_entries
+from aerobee.broker.pop.standing import Standing
 from aerobee.domain.names import is_retry_topic
 from aerobee.offset_audit.sources.store.config_files import read_commits
 from aerobee.offset_audit.sources.store.folders import Origin, StoreFolder
+from aerobee.offset_audit.sources.store.pending import pending_rows
+from aerobee.offset_audit.sources.store.ranges_facts import store_facts
+from aerobee.store.engine.config import StoreConfig
 from aerobee.store.engine.message_store import MessageStore
-from tests.offset_audit.damages.base_store import BROKER, GEOMETRY, HALF, TOPICS
-from tests.offset_audit.damages.waiting_damages import CONFIG
+from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.format.record import iterate_records
+from tests.offset_audit.damages.base_store import BROKER, HALF, BaseStores
 from tests.support.real_brokers import RealBroker
 from tests.support.stores import find_by_key, locate, open_store
 
 BATCH = 256
 BATCH_BYTES = 1 << 20
+KEYS = ("key", "job", "transfer")
+NOT_SERVED = "AEROBEE_"
+"""How topics begin that only their broker reads."""
 
 
-def served(root: Path, scratch: Path) -> dict[str, Any]:
-    """Messages by queue, keys, offsets, topics and groups; `refused` if no broker can use it.
+def served(root: Path, scratch: Path, bases: BaseStores) -> dict[str, Any]:
+    """Messages by queue, keys, offsets, what waits and what POP has handed out, topics and groups;
+    `refused` if no broker can use it. Apache's stores are only opened: a broker would at once
+    deliver what has been due since.
 
     `scratch` is a folder for a copy; it must not exist.
     """
     shutil.copytree(root, scratch, ignore=shutil.ignore_patterns("lock"))
     try:
-        asyncio.run(_use(scratch))
-        store = open_store(scratch, CONFIG)
+        if bases.is_ours:
+            asyncio.run(_use(scratch, bases))
+        store = open_store(scratch, config_of(bases))
         try:
-            return {
-                "messages": _messages(store),
-                "keys": _keys(store),
-                "commits": [
-                    (one.group, one.topic, one.queue_id, one.offset)
-                    for one in read_commits(StoreFolder(str(scratch), Origin()))
-                ],
-                "topics": _table(scratch, "topics.json", "topicConfigTable"),
-                "groups": _table(scratch, "subscriptionGroup.json", "subscriptionGroupTable"),
+            found = {
+                "messages": _messages(store, bases),
+                "keys": _keys(store, bases),
+                "pop": _popped(store),
             }
         finally:
             store.close()
+        folder = StoreFolder(str(scratch), Origin())
+        return found | {
+            "commits": [
+                (one.group, one.topic, one.queue_id, one.offset) for one in read_commits(folder)
+            ],
+            "waiting": [
+                (row["kind"], row["topic"], row["queue_id"], row["queue_offset"], row["due_ms"])
+                for batch in pending_rows(store_facts(folder))
+                for row in batch.to_pylist()
+                if not row["resolved"]
+            ],
+            "topics": _table(scratch, "topics.json", "topicConfigTable"),
+            "groups": _table(scratch, "subscriptionGroup.json", "subscriptionGroupTable"),
+        }
     except Exception as error:
         return {"refused": repr(error)}
     finally:
         shutil.rmtree(scratch)
 
 
-async def _use(root: Path) -> None:
-    broker = await RealBroker(BROKER, root, TOPICS, store_options=GEOMETRY).start()
+def config_of(bases: BaseStores) -> StoreConfig:
+    """How a store of these is opened."""
+    return StoreConfig(
+        disk_free_bytes_min=0,
+        # How full the disk of this machine is must not decide what a test sees.
+        retention=RetentionConfig(enabled=False),
+        **bases.geometry,  # type: ignore[arg-type]
+    )
+
+
+async def _use(root: Path, bases: BaseStores) -> None:
+    options: Any = bases.geometry
+    broker = await RealBroker(BROKER, root, bases.topics, store_options=options).start()
     await broker.stop()
 
 
-def _messages(store: MessageStore) -> dict[str, list[bytes]]:
+def _queues(root: Path) -> list[tuple[str, int]]:
+    """Of the undamaged store."""
+    folders = sorted((root / "consumequeue").glob("*/*"))
+    names = [(folder.parent.name, int(folder.name)) for folder in folders]
+    return [name for name in names if not name[0].startswith(NOT_SERVED)]
+
+
+def _messages(store: MessageStore, bases: BaseStores) -> dict[str, list[bytes]]:
     found: dict[str, list[bytes]] = {}
-    for topic, queues in TOPICS.items():
-        for queue_id in range(queues):
-            bounds = store.queues.bounds(topic, queue_id)
-            offset, parts = bounds.min_offset, []
-            while offset < bounds.max_offset:
-                located = locate(
-                    store, topic, queue_id, offset, max_messages=BATCH, max_bytes=BATCH_BYTES
-                )
-                parts.append(bytes(store.log.read(located.runs)) if located.runs else b"")
-                if located.next_offset <= offset:
-                    break
-                offset = located.next_offset
-            entries = store.queues.read_entries(
-                topic, queue_id, bounds.min_offset, bounds.max_offset - bounds.min_offset
-            )
-            found[f"{topic}/{queue_id}"] = [bytes(entries), b"".join(parts)]
+    for topic, queue_id in _queues(bases.final):
+        bounds = store.queues.bounds(topic, queue_id)
+        entries = store.queues.read_entries(
+            topic, queue_id, bounds.min_offset, bounds.max_offset - bounds.min_offset
+        )
+        found[f"{topic}/{queue_id}"] = [bytes(entries), _records(store, topic, queue_id)]
     return found
 
 
-def _keys(store: MessageStore) -> list[list[bytes]]:
+def _records(store: MessageStore, topic: str, queue_id: int) -> bytes:
+    """All of one queue, end to end."""
+    bounds = store.queues.bounds(topic, queue_id)
+    offset, parts = bounds.min_offset, []
+    while offset < bounds.max_offset:
+        located = locate(store, topic, queue_id, offset, max_messages=BATCH, max_bytes=BATCH_BYTES)
+        parts.append(bytes(store.log.read(located.runs)) if located.runs else b"")
+        if located.next_offset <= offset:
+            break
+        offset = located.next_offset
+    return b"".join(parts)
+
+
+def _keys(store: MessageStore, bases: BaseStores) -> list[list[bytes]]:
     return [
-        find_by_key(store, topic, f"key-{number}") for topic in TOPICS for number in range(HALF)
+        find_by_key(store, topic, f"{word}-{number}")
+        for topic in bases.topics
+        for word in KEYS
+        for number in range(HALF if bases.is_ours else 0)
     ]
+
+
+def _popped(store: MessageStore) -> list[str]:
+    """What POP has finished and handed out, by queue."""
+    queues: dict[GroupQueue, Standing] = {}
+    for record in iterate_records(_records(store, POP_JOURNAL_TOPIC, 0)):
+        entries = map(decode_entry, json.loads(record.body))
+        apply_entries(queues, [one for one in entries if one is not None])
+    return [f"{key}: {standing!r}" for key, standing in sorted(queues.items())]
 
 
 def _table(root: Path, name: str, member: str) -> dict[str, Any]:

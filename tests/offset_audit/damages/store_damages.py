@@ -34,6 +34,8 @@ from tests.offset_audit.damages.base_store import ENTRIES_PER_FILE, INDEX_SLOTS,
 from tests.offset_audit.damages.damage import Expected, StoreDamage
 
 ENTRY = struct.Struct(">qiq")
+BLANK_SIZE = 0x7FFF_FFFF
+"""In entries before a queue's first message."""
 INDEX_HEADER_BYTES = 40
 INDEX_ENTRY = struct.Struct(">iqii")
 QUEUE_FILE_BYTES = ENTRIES_PER_FILE * ENTRY.size
@@ -50,15 +52,16 @@ class Place:
     queue_offset: int
     position: int
     size: int
+    segment_bytes: int = SEGMENT_BYTES
 
     def read(self, at: int, count: int) -> bytes:
         with self._segment().open("rb") as file:
-            file.seek(self.position % SEGMENT_BYTES + at)
+            file.seek(self.position % self.segment_bytes + at)
             return file.read(count)
 
     def write(self, at: int, data: bytes) -> None:
         with self._segment().open("r+b") as file:
-            file.seek(self.position % SEGMENT_BYTES + at)
+            file.seek(self.position % self.segment_bytes + at)
             file.write(data)
 
     def number(self, at: int, layout: str) -> int:
@@ -69,7 +72,7 @@ class Place:
         self.write(at, bytes([self.read(at, 1)[0] ^ (1 << bit)]))
 
     def _segment(self) -> Path:
-        base = self.position // SEGMENT_BYTES * SEGMENT_BYTES
+        base = self.position // self.segment_bytes * self.segment_bytes
         return self.root / "commitlog" / f"{base:020d}"
 
 
@@ -99,13 +102,14 @@ def place(root: Path, topic: str, queue_id: int, queue_offset: int) -> Place:
     return Place(root, topic, queue_id, queue_offset, position, size)
 
 
-def places(root: Path) -> Iterator[Place]:
-    """All records that queues list, the offset journal's too."""
-    for folder in sorted((root / "consumequeue").glob("*/*")):
-        for queue_offset in range(len(list(folder.iterdir())) * ENTRIES_PER_FILE):
-            found = place(root, folder.parent.name, int(folder.name), queue_offset)
-            if found.size:
-                yield found
+def places(root: Path, segment_bytes: int = SEGMENT_BYTES) -> Iterator[Place]:
+    """All records that queues list, the journals' too."""
+    for path in sorted((root / "consumequeue").glob("*/*/*")):
+        first = int(path.name) // ENTRY.size
+        for number, (position, size, _) in enumerate(ENTRY.iter_unpack(path.read_bytes())):
+            if size and size != BLANK_SIZE:
+                topic, queue_id = path.parts[-3], int(path.parts[-2])
+                yield Place(root, topic, queue_id, first + number, position, size, segment_bytes)
 
 
 def newest_store_ms(root: Path) -> int:

@@ -31,12 +31,12 @@ UNTOLD = (
 """Where each field begins, and its bytes. A store time is seen where it leaves its neighbours."""
 
 
-def is_only_untold(sound: Path, damaged: Path) -> bool:
+def is_only_untold(sound: Path, damaged: Path, segment_bytes: int) -> bool:
     """Whether the stores differ, and only in such bytes of their logs."""
     changed = _changed(sound, damaged)
     if not changed:
         return False
-    records = sorted(places(sound), key=lambda one: one.position)
+    records = sorted(places(sound, segment_bytes), key=lambda one: one.position)
     begins = [one.position for one in records]
     for position in changed:
         one = records[max(0, bisect_right(begins, position) - 1)]

@@ -22,10 +22,12 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -109,10 +111,36 @@ public class Client {
     producer.setPollNameServerInterval(ROUTES_MS);
     producer.setTransactionListener(new Decisions());
     producer.start();
-    serve(asked -> asked.getString("do").equals("view")
-        ? told(producer.viewMessage(asked.getString("topic"), asked.getString("id")))
-        : send(producer, asked));
+    serve(asked -> {
+      String topic = asked.getString("topic");
+      switch (asked.getString("do")) {
+        case "view":
+          return told(producer.viewMessage(topic, asked.getString("id")));
+        case "request":
+          Message reply = request(producer, message(topic, asked));
+          return Map.of("reply", new String(reply.getBody(), StandardCharsets.UTF_8));
+        default:
+          return send(producer, asked);
+      }
+    });
     producer.shutdown();
+  }
+
+  /** Not by the call that waits: that of 5.3.3 waits only until the request is stored. */
+  static Message request(TransactionMQProducer producer, Message message) throws Exception {
+    CompletableFuture<Message> replied = new CompletableFuture<>();
+    producer.request(message, new RequestCallback() {
+      @Override public void onSuccess(Message reply) {
+        if (reply != null) {  // 5.3.3 also calls it, without one, once the request is stored
+          replied.complete(reply);
+        }
+      }
+
+      @Override public void onException(Throwable error) {
+        replied.completeExceptionally(error);
+      }
+    }, 10_000);
+    return replied.get(10, TimeUnit.SECONDS);
   }
 
   static Map<String, ?> send(TransactionMQProducer producer, JSONObject asked) throws Exception {
@@ -203,6 +231,22 @@ public class Client {
     return fails == null || FAILED.merge(body, 1, Integer::sum) > Integer.parseInt(fails);
   }
 
+  /** To a message that asks for it. */
+  static boolean replies(DefaultMQPushConsumer consumer, MessageExt message) {
+    if (message.getUserProperty("reply") == null) {
+      return true;
+    }
+    try {
+      byte[] body = message.getUserProperty("reply").getBytes(StandardCharsets.UTF_8);
+      consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().getDefaultMQProducer()
+          .send(MessageUtil.createReplyMessage(message, body));
+      return true;
+    } catch (Exception error) {
+      say(Map.of("error", error.toString()));
+      return false;
+    }
+  }
+
   static void push(String[] arguments, String role) throws Exception {
     DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
         arguments[2], signing(), new AllocateMessageQueueAveragely());
@@ -230,8 +274,8 @@ public class Client {
     } else {
       consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
         context.setDelayLevelWhenNextConsume(1);
-        return handles(messages.get(0)) ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-            : ConsumeConcurrentlyStatus.RECONSUME_LATER;
+        return handles(messages.get(0)) && replies(consumer, messages.get(0))
+            ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER;
       });
     }
     consumer.start();

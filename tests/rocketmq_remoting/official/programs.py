@@ -24,6 +24,8 @@ failed. A producer is told
     {"do": "send", "topic": T, "messages": [...]}  as one batch
     {"do": "view", "topic": T, "id": O}
         -> a message as below
+    {"do": "request", "topic": T, "body": B, ...}  waits for the reply of a consumer
+        -> {"reply": B}
 
 G chooses the queue. E, how the transaction ends in which it is sent, is `commit`, `rollback` or
 `open`. Asked about a transaction, a producer answers what its message's property `answer` says.
@@ -36,7 +38,8 @@ A consumer that pulls is told
     {"do": "commit"}
 
 The others say `{"message": ...}` by themselves when their listener is called. It fails the first N
-times for a message whose property `fails` is N.
+times for a message whose property `fails` is N. A message with the property `reply` is replied to
+with that text.
 
 With ACCESS_KEY and SECRET_KEY in its environment it signs its requests, with releases from 5 on.
 
@@ -79,6 +82,36 @@ PROGRAMS = {
     for version in ("5.3.3", "5.5.0", "4.9.8")
 }
 
+OTHERS = {
+    "go-2.1.2": Program(
+        "go-2.1.2",
+        "rocketmq-client-go 2.1.2",
+        ("go",),
+        (("go", "build", "-trimpath", "-buildvcs=false", "-o", "client", "."),),
+        ("{}/client",),
+        HERE,
+    ),
+    "spring-2.3.3": Program(
+        "spring-2.3.3",
+        "rocketmq-spring-boot-starter 2.3.3",
+        ("java", "javac", "mvn"),
+        (
+            *FETCHED_JARS,
+            (
+                *("sh", "-c"),
+                "javac -Xlint:all,-processing -parameters -cp 'libraries/*' -d classes *.java",
+            ),
+        ),
+        (
+            *("java", "-Xshare:auto", "-XX:TieredStopAtLevel=1"),
+            *("-cp", "{0}/classes:{0}/libraries/*", "Client"),
+        ),
+        HERE,
+    ),
+}
+"""Clients of other languages and frameworks. They do not `view`, and none has the role `pull`;
+Spring's has no `sql:`."""
+
 TOOLS = {
     "mqadmin-5.3.3": Program(
         "mqadmin-5.3.3",
@@ -96,4 +129,4 @@ TOOLS = {
 
 
 if __name__ == "__main__":
-    sys.exit(build({**PROGRAMS, **TOOLS}, sys.argv[1:]))
+    sys.exit(build({**PROGRAMS, **OTHERS, **TOOLS}, sys.argv[1:]))

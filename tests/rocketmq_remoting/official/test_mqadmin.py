@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.rocketmq_remoting.official.programs import TOOLS
+from tests.rocketmq_remoting.official.programs import PROGRAMS, TOOLS
+from tests.rocketmq_remoting.official.scene import Scene, pushed
 from tests.support.local_up import Up, received, running, sent
 from tests.support.waiting import PATIENCE_S
 
@@ -59,5 +60,66 @@ def test_what_mqadmin_shows(up: Up, tmp_path: Path) -> None:
     assert "[k2]" in viewed, viewed
     address = up.document()["brokers"][0]["address"]
     assert "brokerVersionDesc" in told(up, tmp_path, "brokerStatus", "-b", address)
-    refused = told(up, tmp_path, "updateTopic", "-t", "new", "-b", address)
-    assert "aerobee topic create" in refused, refused
+    refused = told(up, tmp_path, "updateBrokerConfig", "-b", address, "-k", "a", "-v", "b")
+    assert "the settings in the broker's file" in refused, refused
+
+
+def done(up: Up, home: Path, *command: str) -> str:
+    """The output of a command that succeeds."""
+    found = told(up, home, *command)
+    assert "Exception" not in found, found
+    return found
+
+
+@pytest.mark.thorough
+def test_what_mqadmin_changes(up: Up, tmp_path: Path) -> None:
+    def do(*command: str) -> str:
+        return done(up, tmp_path, *command)
+
+    cluster = up.document()["cluster"]
+    first = up.document()["brokers"][0]
+    do("updateTopic", "-t", "wax", "-c", cluster, "-r", "3", "-w", "3")
+    assert do("topicRoute", "-t", "wax").count('"writeQueueNums":3') == 2
+    grown = ("-t", "wax", "-b", first["address"], "-r", "4", "-w", "4")
+    do("updateTopic", *grown, "-a", "+message.type=FIFO")
+    assert do("topicRoute", "-t", "wax").count('"writeQueueNums":4') == 2  # of both brokers
+    assert "FIFO" in up.run("topic", "show", "wax").stdout
+    sent(up, "wax", ["one", "two"])
+    received(up, "wax", "combs", 2)
+    assert "BODY: one" in do("printMsg", "-t", "wax")
+    do("updateSubGroup", "-c", cluster, "-g", "combs", "-r", "3")
+    assert do("getConsumerConfig", "-g", "combs").split("retryMaxTimes")[1].split()[1] == "3"
+    do("resetOffsetByTime", "-g", "combs", "-t", "wax", "-s", "0")
+    do("cloneGroupOffset", "-s", "combs", "-d", "swarm", "-t", "wax", "-o", "true")
+    assert "Diff Total: 2" in do("consumerProgress", "-g", "swarm")
+    assert "combs" in do("statsAll", "-t", "wax")
+    assert f"brokerName                                        =  {first['name']}" in do(
+        "getBrokerConfig", "-b", first["address"]
+    )
+    do("wipeWritePerm", "-b", first["name"])
+    assert '"perm":4' in do("topicRoute", "-t", "wax")
+    do("addWritePerm", "-b", first["name"])
+    assert '"perm":4' not in do("topicRoute", "-t", "wax")
+    do("deleteSubGroup", "-c", cluster, "-g", "combs", "-r", "true")
+    do("deleteTopic", "-c", cluster, "-t", "wax")
+    assert "wax" not in do("topicList")
+
+
+@pytest.mark.thorough
+def test_what_mqadmin_learns_of_clients(up: Up, tmp_path: Path) -> None:
+    scene = Scene(PROGRAMS["java-5.3.3"], up, tmp_path)
+    if scene.program.missing:
+        pytest.skip(scene.program.missing)
+    scene.begin("seen")
+    with scene.consumer(tags="a") as consumer, scene.producer() as producer:
+        scene.send(producer, "now", tag="a")
+        (message,) = pushed(consumer, 1)
+        found = done(up, tmp_path, "consumerConnection", "-g", scene.group)
+        assert "JAVA" in found
+        assert "SubString=a" in found.replace(" ", ""), found
+        found = done(up, tmp_path, "producerConnection", "-g", "producers", "-t", scene.topic)
+        assert "JAVA" in found
+        client = found.split()[1].rstrip(",")
+        assert client
+        assert scene.group in done(up, tmp_path, "consumerStatus", "-g", scene.group)
+        assert message["topic"] == scene.topic

@@ -57,7 +57,7 @@ def test_a_batch_is_stored_in_one_queue_in_its_order(scene: Scene) -> None:
 def test_a_topic_that_is_not_there_and_a_message_too_large_are_refused(scene: Scene) -> None:
     scene.begin("refused")
     with scene.producer() as producer:
-        assert "No route info" in producer.ask("send", topic="nowhere", body="x")["error"]
+        assert "error" in producer.ask("send", topic="not/legal", body="x")
         large = producer.ask("send", topic=scene.topic, body="x" * (5 << 20))
         assert "error" in large
         scene.send(producer, "fits")
@@ -197,6 +197,29 @@ def test_a_transaction_shows_its_message_once_it_is_committed(scene: Scene) -> N
         scene.send(producer, "asked in vain", end="open", properties={"answer": "rollback"})
         assert sorted(bodies(pushed(consumer, 2))) == ["asked", "committed"]
         assert is_quiet(consumer)
+
+
+def test_a_request_is_replied_to_by_whoever_consumes_it(scene: Scene) -> None:
+    scene.begin("requests")
+    with scene.consumer() as consumer, scene.producer() as producer:
+        for number in range(4):  # on each of two brokers
+            body, reply = f"ask {number}", f"reply {number}"
+            asked = {"topic": scene.topic, "body": body, "properties": {"reply": reply}}
+            assert producer.ask("request", **asked) == {"reply": reply}
+        assert len(pushed(consumer, 4)) == 4
+
+
+@pytest.mark.thorough
+def test_a_topic_begins_when_something_is_sent_to_it(scene: Scene) -> None:
+    scene.begin("before")
+    topic = f"{scene.topic}-made-by-sending"
+    with scene.producer() as producer:
+        for body in ("one", "two", "three"):
+            assert producer.ask("send", topic=topic, body=body)["status"] == "SEND_OK"
+        assert scene.up.knows(topic)
+        scene.topic = topic
+        with scene.consumer() as consumer:
+            assert sorted(bodies(pushed(consumer, 3))) == ["one", "three", "two"]
 
 
 @pytest.mark.thorough

@@ -19,6 +19,7 @@ from aerobee.broker.edge.own.group_service import GroupService
 from aerobee.broker.edge.own.needs import BrokerNeeds, broker_needs
 from aerobee.broker.edge.own.offset_service import OffsetService
 from aerobee.broker.edge.own.pull_service import PullService, add_pull_service
+from aerobee.broker.edge.own.recurring_service import RecurringService
 from aerobee.broker.edge.own.request_limits import broker_request_limits
 from aerobee.broker.edge.own.schedule_service import ScheduleService
 from aerobee.broker.edge.own.send_service import SendService
@@ -39,6 +40,7 @@ from aerobee.broker.offsets.feature import Progress
 from aerobee.broker.popping.feature import Popping
 from aerobee.broker.reading.message_lookup import MessageLookup
 from aerobee.broker.reading.queue_reader import QueueReader
+from aerobee.broker.recurring.feature import Recurring
 from aerobee.broker.replication.config import ReplicationMode
 from aerobee.broker.replication.handover import Handover
 from aerobee.broker.replication.roles import Roles
@@ -105,6 +107,7 @@ class Parts(Protocol):
     popping: Popping
     transactions: Transactions
     delays: Delays
+    recurring: Recurring
     cleaning: Cleaning
     handover: Handover
     closing: Closing
@@ -162,8 +165,12 @@ class BrokerServer:
         )
         broker_pb2_grpc.add_SendServiceServicer_to_server(_send_service(parts), server)
         broker_pb2_grpc.add_ScheduleServiceServicer_to_server(schedule, server)
+        broker_pb2_grpc.add_RecurringServiceServicer_to_server(
+            RecurringService(parts.recurring.book), server
+        )
         broker_pb2_grpc.add_TransactionServiceServicer_to_server(ending, server)
         add_pull_service(self._pull, server)
+        broker_pb2_grpc.add_PopServiceServicer_to_server(parts.rocketmq.pop_service, server)
         broker_pb2_grpc.add_RingServiceServicer_to_server(self._rings, server)
         broker_pb2_grpc.add_OffsetServiceServicer_to_server(_offset_service(parts), server)
         broker_pb2_grpc.add_GroupServiceServicer_to_server(_group_service(parts), server)

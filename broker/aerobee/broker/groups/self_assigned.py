@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.runtime.errors import Busy
@@ -41,6 +41,8 @@ class SelfMember(Generic[W]):
     """By topic."""
     title: str = ""
     """What kind of client it is, for display."""
+    facts: tuple[Any, ...] = ()
+    """What else it said of itself; its protocol knows what each of them is."""
     deadline_s: float = 0.0
 
     @property

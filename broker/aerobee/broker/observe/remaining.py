@@ -10,6 +10,7 @@ from aerobee.broker.delayed.feature import Delays
 from aerobee.broker.observe.unsettled import unsettled_letters
 from aerobee.broker.opened import OpenedFolder
 from aerobee.broker.reading.unread import GroupUnread, UnreadCounts
+from aerobee.broker.recurring.feature import Recurring
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.transactions.feature import Transactions
 from aerobee.domain.names import (
@@ -36,6 +37,8 @@ class Remaining:
     """Of the unread messages: handed out and not finished."""
     dead_letters: int
     """Dead letters that were neither resent nor dropped."""
+    schedules: int
+    """Schedules that have not ended."""
 
 
 class Parts(Protocol):
@@ -47,6 +50,7 @@ class Parts(Protocol):
     clock: Clock
     transactions: Transactions
     delays: Delays
+    recurring: Recurring
     unread: UnreadCounts
 
 
@@ -90,6 +94,7 @@ class RemainingReading:
             set_aside=_of(transactions.aside.by_topic, topic) if topic else len(transactions.aside),
             in_flight=sum(row.in_flight or 0 for row in rows),
             dead_letters=dead_letters,
+            schedules=self._parts.recurring.book.count(topic),
         )
 
     async def _all_unread(self, row: GroupUnread, slices: Slices) -> int:

@@ -187,6 +187,23 @@ class ConsumerOffsets:
         """None if the group never committed on this queue."""
         return self._table.query(*key)
 
+    def last_client(self, key: GroupQueue) -> str:
+        """The client that committed last on this queue, or was noted; empty: unknown."""
+        return self._table.last_client(*key)
+
+    def note_client(self, key: GroupQueue, client_id: str) -> asyncio.Future[None] | None:
+        """Note that this client reads the queue now, for a later master; done when that is
+        confirmed. None: the group never committed there, so nothing is noted.
+
+        Raises:
+            NotMaster, ReplicaBehind, NotWritable, Busy: as `commit`.
+        """
+        writer = self._journal.writer()
+        standing = writer.standing(key)
+        if standing is None:
+            return None
+        return writer.change(key, Change(ChangeKind.COMMIT, standing.offset, NO_LEASE), client_id)
+
     def tried(self, key: GroupQueue) -> Tried | None:
         """Which message of the queue, if any, is being retried in order."""
         return self._table.tried.get(QueueKey(*key))
@@ -202,6 +219,10 @@ class ConsumerOffsets:
     def groups(self) -> list[str]:
         """Groups that ever committed here, sorted."""
         return self._table.groups()
+
+    def has_committed(self, group: str, topic: str) -> bool:
+        """Whether the group ever committed on any queue of the topic here."""
+        return self._table.has_committed(group, topic)
 
     async def begun(self) -> None:
         """Waits briefly for a replica that has just become master, to save callers a retry."""

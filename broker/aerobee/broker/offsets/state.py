@@ -361,6 +361,9 @@ class OffsetJournalState:
         if after is not before:
             self._table.put(*entry.key, *after)
             self._table.note_change(*entry.key, _last_change(entry))
+        elif entry.client_id and entry.change.offset == after.offset:
+            # Nothing moves: it says who reads the queue now.
+            self._table.note_change(*entry.key, _last_change(entry))
         if entry.change.kind is ChangeKind.RESET:
             # A reset is there to see messages again, including finished ones.
             self._table.finished.forget(*entry.key)

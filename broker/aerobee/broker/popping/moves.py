@@ -22,8 +22,10 @@ from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.waiting import SharedFuture, shared
 from aerobee.store.format.dead_letter_fields import Death
 from aerobee.store.format.delayed_records import Delay
+from aerobee.store.format.retry_records import shortened_death
 
 _LATE_DELAY_MS: Final = 1_000
+NO_REASON: Final = "", "the client gave it up"
 
 
 class Moves:
@@ -47,10 +49,13 @@ class Moves:
         self._on_kept = on_kept
         self._running: dict[tuple[GroupQueue, int], SharedFuture[None]] = {}
 
-    def begin(self, key: GroupQueue, move: Move, client_id: str = "") -> SharedFuture[None]:
-        """Done when the message is finished; raises AerobeeError if it is not."""
+    def begin(
+        self, key: GroupQueue, move: Move, client_id: str = "", reason: tuple[str, str] = NO_REASON
+    ) -> SharedFuture[None]:
+        """Done when the message is finished; raises AerobeeError if it is not. `reason`: class and
+        text of why a client gave it up."""
         task = asyncio.get_running_loop().create_task(
-            self._carry_out(key, move, client_id), name="pop-move"
+            self._carry_out(key, move, client_id, reason), name="pop-move"
         )
         task.add_done_callback(lambda _: self._running.pop((key, move.offset), None))
         task.add_done_callback(_look_at)
@@ -61,11 +66,13 @@ class Moves:
         """The running move of a message; None: there is none."""
         return self._running.get((key, offset))
 
-    async def _carry_out(self, key: GroupQueue, move: Move, client_id: str) -> None:
+    async def _carry_out(
+        self, key: GroupQueue, move: Move, client_id: str, reason: tuple[str, str]
+    ) -> None:
         try:
             await self._make_topics(key.group)
             sender = Sender(key, POPS, client_id)
-            way = self._way(key, move, client_id)
+            way = self._way(key, move, client_id, reason)
             (answer,) = await self._send_backs.replace(sender, [move.offset], lambda *_: way)
             if answer.error is not None:
                 raise answer.error
@@ -76,15 +83,13 @@ class Moves:
             raise
         await self._on_moved(key, move.offset)
 
-    def _way(self, key: GroupQueue, move: Move, client_id: str) -> Way:
+    def _way(self, key: GroupQueue, move: Move, client_id: str, reason: tuple[str, str]) -> Way:
         now_ms = self._clock.now_ms()
         if move.reason is MoveReason.LATE:
             return Delay(deliver_ms=now_ms + _LATE_DELAY_MS)
-        if move.reason is MoveReason.FORWARDED:
-            reason = "the client gave it up"
-        else:
-            reason = f"it was not acknowledged in any of {move.attempts} deliveries"
-        return Death(key.group, move.attempts, now_ms, "", reason, client_id)
+        if move.reason is not MoveReason.FORWARDED:
+            reason = "", f"it was not acknowledged in any of {move.attempts} deliveries"
+        return shortened_death(Death(key.group, move.attempts, now_ms, *reason, client_id))
 
 
 def _look_at(task: asyncio.Task[None]) -> None:

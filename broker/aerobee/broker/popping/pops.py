@@ -20,7 +20,7 @@ from aerobee.broker.pop.requests import Delivery, Handled, Poll, ToRead
 from aerobee.broker.pop.term import PopTerm, Written
 from aerobee.broker.popping.bells import Bells, Waiter
 from aerobee.broker.popping.confirmed import until_confirmed, until_known, when_known
-from aerobee.broker.popping.moves import Moves
+from aerobee.broker.popping.moves import NO_REASON, Moves
 from aerobee.broker.popping.reads import PopReads
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy
@@ -345,7 +345,14 @@ class Pops:
         self._bells.times_changed(key)
         return changed.handled, changed.delivery
 
-    async def forward(self, key: GroupQueue, offset: int, serial: int, client_id: str) -> Handled:
+    async def forward(
+        self,
+        key: GroupQueue,
+        offset: int,
+        serial: int,
+        client_id: str,
+        reason: tuple[str, str] = NO_REASON,
+    ) -> Handled:
         """The receiver gives up on the message: a dead letter replaces it. Raises AerobeeError."""
         term = self._writer()
         queue = term.queue(key)
@@ -356,7 +363,7 @@ class Pops:
             await until_confirmed(term.newest)
         moving = self._moves.running(key, offset)
         if move is not None:
-            moving = self._moves.begin(key, move, client_id)
+            moving = self._moves.begin(key, move, client_id, reason)
         if handled is Handled.DONE and moving is not None:
             await asyncio.shield(moving)
         return handled

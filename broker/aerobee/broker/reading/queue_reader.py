@@ -37,10 +37,15 @@ class QueueReader:
 
     async def last_store_timestamp_ms(self, topic: str, queue_id: int) -> int:
         """When the queue's last message was stored; 0 without messages."""
-        bounds = self._store.queues.bounds(topic, queue_id)
-        if bounds.max_offset <= bounds.min_offset:
-            return 0
-        data = await self.record(topic, queue_id, bounds.max_offset - 1)
+        return await self._stored_ms(topic, queue_id, self.max_offset(topic, queue_id) - 1)
+
+    async def first_store_timestamp_ms(self, topic: str, queue_id: int) -> int:
+        """When the queue's first message was stored; 0 without messages."""
+        return await self._stored_ms(topic, queue_id, self.bounds(topic, queue_id)[0])
+
+    async def _stored_ms(self, topic: str, queue_id: int, offset: int) -> int:
+        first, end = self.bounds(topic, queue_id)
+        data = await self.record(topic, queue_id, offset) if first <= offset < end else None
         return Record(data, 0, len(data)).store_timestamp_ms if data else 0
 
     async def record(self, topic: str, queue_id: int, offset: int) -> bytes | None:

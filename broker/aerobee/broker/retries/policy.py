@@ -70,15 +70,19 @@ class RetryPolicy:
         *,
         asked_level: int = 0,
         retries_max: int | None = None,
+        asked_ms: int = 0,
     ) -> Delay | None:
         """How long a message waits after `times` redeliveries; None: it is a dead letter.
 
-        `asked_level`: the consumer's wish, as `retry_level`; `retries_max`: the consumer's.
+        `asked_level`: the consumer's wish, as `retry_level`; `asked_ms`: its wish in milliseconds,
+        or 0; `retries_max`: the consumer's.
         """
         limit = self.limit if retries_max is None or retries_max < 0 else retries_max
         level = retry_level(times, retries_max=limit, asked_level=asked_level)
         if level is None:
             return None
+        if asked_ms > 0:
+            return Delay(deliver_ms=now_ms + min(asked_ms, DELAY_MAX_MS))
         if self.back_off is None or asked_level:
             return Delay(level=levels.capped(level)) if len(levels) else Delay(level=level)
         return Delay(deliver_ms=now_ms + self.back_off.delay_ms(max(0, times)))

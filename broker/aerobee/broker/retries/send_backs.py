@@ -109,6 +109,8 @@ class Failure(NamedTuple):
     level: int = 0
     reason_class: str = ""
     reason: str = ""
+    after_ms: int = 0
+    """How long the member wants it to wait; 0: it does not say."""
 
 
 @dataclass(slots=True)
@@ -204,6 +206,7 @@ class SendBacks:
                 self._levels,
                 asked_level=failure.level,
                 retries_max=sender.retries_max,
+                asked_ms=failure.after_ms,
             )
             return self._death(sender, failure, times) if delay is None else delay
 

@@ -229,6 +229,10 @@ class Guard:
             if not 0 <= queue_id < queues:
                 raise self._queue_not_found(topic, queue_id, queues)
 
+    def knows(self, topic: str) -> bool:
+        """Whether the topic is known here."""
+        return topic in self._topics
+
     def check_topic(self, topic: str) -> None:
         """Check that the topic is known here, whatever its permissions.
         Raises IllegalName, TopicNotFound."""

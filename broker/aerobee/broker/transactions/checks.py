@@ -25,7 +25,7 @@ from aerobee.runtime.errors import MessageIllegal, MessageNotFound
 from aerobee.runtime.log import log_event
 from aerobee.runtime.worker import Worker, warns
 from aerobee.store.format.delayed_records import HALF_TOPIC
-from aerobee.store.format.transaction_records import HalfMessage
+from aerobee.store.format.transaction_records import LEAD, HalfMessage
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +189,8 @@ class Checks:
         if self._ask(question):
             return True
         self.unasked += 1
-        self._without_producer.add(_asked_of(question.half))
+        if not question.record.property_value(LEAD):  # which fewer producers can be asked about
+            self._without_producer.add(_asked_of(question.half))
         return False
 
     def _tell(self, event: str, half: HalfMessage, reason: object) -> None:

@@ -196,6 +196,33 @@ class Ends:
             if (ending := wanted.result()) is not None:
                 return await self._safe(ending, deadline_s)
 
+    async def standing(self, name: TransactionName, timeout_ms: int) -> Outcome | None:
+        """How a transaction ended, as safe as an end; None: it is open. UNKNOWN: it has ended, and
+        the index no longer has its topic. Raises as `end`."""
+        deadline_s = self._clock.monotonic_s() + timeout_ms / 1_000
+        await self._until(lambda: self._term is not None, deadline_s)
+        if (begun := self._ending.get(name)) is not None:
+            return await self._safe(begun, deadline_s)
+        if self._known.is_recent(name) or self._pending.of(name):
+            return None
+        outcome = await self._ended_before(name)
+        if outcome is not Outcome.UNKNOWN:
+            return outcome
+        try:
+            return await self._by_its_message(name)
+        except TopicNotFound:
+            return Outcome.UNKNOWN
+
+    async def _by_its_message(self, name: TransactionName) -> Outcome:
+        """It ended so long ago that only the index tells: its message is after its half message, so
+        the index has both or none."""
+        for message_id in {name.transaction_id, id_before(name.transaction_id)}:
+            query = KeyQuery(name.topic, message_id, is_unique_key=True)
+            for record in map(Record, (await self._lookup.by_key(query)).records):
+                if transaction_id_of(record) == name.transaction_id:
+                    return Outcome.COMMITTED
+        return Outcome.ROLLED_BACK
+
     async def end_together(
         self, wanted: Sequence[tuple[TransactionName, Outcome]], timeout_ms: int
     ) -> list[Outcome | None]:

@@ -45,6 +45,7 @@ from aerobee.store.engine.tables.config_tables import TopicTable
 from aerobee.store.format.delayed_records import HALF_TOPIC
 from aerobee.store.format.transaction_records import (
     ASIDE_TOPIC,
+    LEAD,
     OP_TOPIC,
     HalfMessage,
 )
@@ -182,6 +183,9 @@ class Transactions(Feature):
         self.producers = (producers, *self.producers)
 
     def _ask(self, question: Question) -> bool:
+        if question.record.property_value(LEAD):
+            # Other protocols' clients know nothing of leads, and would decide by themselves.
+            return self.asked.ask(question)
         # Each protocol's first in turn, if it has any.
         turn = question.checks % len(self.producers)
         ordered = (*self.producers[turn:], *self.producers[:turn])

@@ -101,6 +101,7 @@ def _show(broker: str, state: BrokerGroupState, remaining: Remaining, *, wide: b
         (remaining.open_transactions, "transaction is open", "transactions are open"),
         (remaining.set_aside, "transaction is set aside", "transactions are set aside"),
         (remaining.dead_letters, "dead letter is not settled", "dead letters are not settled"),
+        (remaining.schedules, "schedule runs here", "schedules run here"),
     ):
         if count:
             say(counted(count, one, several))

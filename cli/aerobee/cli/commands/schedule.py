@@ -1,4 +1,4 @@
-"""`aerobee schedule`: messages that wait for their time."""
+"""`aerobee schedule`: messages that wait for their time; `recurring.py` has those that recur."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.commands.recurring import COMMANDS
 from aerobee.cli.completion import topic_names
 from aerobee.cli.moments import delay_argument, time_argument, timestamp_text
 from aerobee.cli.one_by_one import do_each
@@ -23,11 +24,19 @@ handles_argument = click.argument("handles", metavar="HANDLE...", nargs=-1, requ
 
 @click.group()
 def schedule() -> None:
-    """Find, recall, deliver and move messages that wait for their time.
+    """Find, recall, deliver and move messages that wait for their time, and send some regularly.
+
+    `add` sends a message again and again; `recurring` lists such schedules, and `change`, `pause`,
+    `resume`, `run-now` and `remove` take their NAME. `list`, `recall`, `deliver-now` and `move` are
+    about messages that were sent with a delay or a time.
 
     A HANDLE identifies a message. `aerobee produce --delay` and `aerobee schedule list --handles`
     print it.
     """
+
+
+for command in COMMANDS:
+    schedule.add_command(command)
 
 
 @schedule.command("list")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.commands.topic_schema import schema
 from aerobee.cli.commands.topic_spread import spread
 from aerobee.cli.completion import topic_names
 from aerobee.cli.moments import timestamp_text
@@ -44,6 +45,7 @@ def topic() -> None:
 
 
 topic.add_command(spread)
+topic.add_command(schema)
 
 attribute_option = settings_option(
     "--attribute", "attributes", help="An attribute of the topic; repeatable."

@@ -172,6 +172,7 @@ def _why(remaining: Remaining) -> str:
         (remaining.delayed, "message waits for its time", "messages wait for their time"),
         (remaining.open_transactions, "transaction is open", "transactions are open"),
         (remaining.set_aside, "transaction is set aside", "transactions are set aside"),
+        (remaining.schedules, "schedule runs here", "schedules run here"),
     ):
         if count:
             parts.append(counted(count, one, several))

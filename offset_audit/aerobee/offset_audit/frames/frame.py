@@ -1,7 +1,8 @@
 """What a rule may do with a table; both engines give the same rows for it.
 
 Names and meanings are those of Spark's DataFrame, whose subset this is. Texts are names of columns
-in `select`, `groupBy`, `orderBy` and `partitionBy`, and SQL in `where` and `selectExpr`.
+in `select`, `groupBy`, `orderBy` and `partitionBy`, and SQL in `where`, `selectExpr`, `withColumn`,
+`withColumns` and, with a name after it, in `agg`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Engine(Protocol):
 class Grouped(Protocol):
     """Rows of equal keys, not summed up yet."""
 
-    def agg(self, *columns: Column) -> Frame: ...
+    def agg(self, *columns: Named) -> Frame: ...
 
 
 class Frame(Protocol):
@@ -50,9 +51,9 @@ class Frame(Protocol):
 
     def selectExpr(self, *texts: str) -> Frame: ...
 
-    def withColumn(self, name: str, column: Column) -> Frame: ...
+    def withColumn(self, name: str, column: Named) -> Frame: ...
 
-    def withColumns(self, columns: Mapping[str, Column]) -> Frame: ...
+    def withColumns(self, columns: Mapping[str, Named]) -> Frame: ...
 
     def withColumnRenamed(self, before: str, after: str) -> Frame: ...
 
@@ -72,7 +73,7 @@ class Frame(Protocol):
 
     def groupBy(self, *columns: Named) -> Grouped: ...
 
-    def agg(self, *columns: Column) -> Frame: ...
+    def agg(self, *columns: Named) -> Frame: ...
 
     def unionByName(self, other: Frame, allowMissingColumns: bool = False) -> Frame: ...
 

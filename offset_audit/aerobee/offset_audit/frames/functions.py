@@ -200,8 +200,13 @@ def expr(text: str) -> Column:
 
 
 def named(text: str) -> Column:
-    """SQL with a name after it, for `agg` and `select`."""
+    """SQL with a name after it, for `select` and `groupBy`."""
     return Column(text)
+
+
+def sql_of(column: Column | str) -> str:
+    """Of a column, or a text that is SQL already."""
+    return column if isinstance(column, str) else column.sql
 
 
 def broadcast(frame: Small) -> Small:

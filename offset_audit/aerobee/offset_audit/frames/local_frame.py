@@ -13,7 +13,7 @@ from typing import Any, Final
 from aerobee.offset_audit.frames.columns_of_tables import names_of
 from aerobee.offset_audit.frames.expressions import GROUP, Parsed, parse
 from aerobee.offset_audit.frames.frame import Frame, Named
-from aerobee.offset_audit.frames.functions import Column
+from aerobee.offset_audit.frames.functions import Column, sql_of
 from aerobee.offset_audit.frames.over_windows import values_over
 from aerobee.offset_audit.frames.values import Row, identity, order_key
 
@@ -62,8 +62,7 @@ class LocalFrame:
     def where(self, condition: Named) -> LocalFrame:
         if not self.rows:
             return self
-        text = condition if isinstance(condition, str) else condition.sql
-        parsed, rows = self._ready([text])
+        parsed, rows = self._ready([sql_of(condition)])
         held = parsed[0].value
         found = [own for own, row in zip(self.rows, rows, strict=True) if held(row) is True]
         return LocalFrame(self._columns, found)
@@ -157,14 +156,14 @@ class LocalFrame:
             found = _exploded(found, name)
         return LocalFrame(names, found)
 
-    def withColumn(self, name: str, column: Column) -> LocalFrame:
+    def withColumn(self, name: str, column: Named) -> LocalFrame:
         return self.withColumns({name: column})
 
-    def withColumns(self, columns: Mapping[str, Column]) -> LocalFrame:
+    def withColumns(self, columns: Mapping[str, Named]) -> LocalFrame:
         names = [*self._columns, *(name for name in columns if name not in self._columns)]
         if not self.rows:
             return LocalFrame(names, [])
-        parsed, rows = self._ready([one.sql for one in columns.values()])
+        parsed, rows = self._ready([sql_of(one) for one in columns.values()])
         pairs = list(zip(columns, (one.value for one in parsed), strict=True))
         found: list[Mapping[str, Any]] = []
         for own, row in zip(self.rows, rows, strict=True):
@@ -208,7 +207,7 @@ class LocalFrame:
     def groupBy(self, *columns: Named) -> LocalGrouped:
         return LocalGrouped(self, [_named(one) for one in columns])
 
-    def agg(self, *columns: Column) -> LocalFrame:
+    def agg(self, *columns: Named) -> LocalFrame:
         return LocalGrouped(self, []).agg(*columns)
 
     # ------------------------------------------------------------------ joins
@@ -284,7 +283,7 @@ class LocalGrouped:
         self._frame = frame
         self._by = by
 
-    def agg(self, *columns: Column) -> LocalFrame:
+    def agg(self, *columns: Named) -> LocalFrame:
         keys = [parse(one.sql) for one in self._by]
         names = [
             str(one.called or key.name or one.sql) for one, key in zip(self._by, keys, strict=True)
@@ -295,8 +294,11 @@ class LocalGrouped:
             for row in self._frame.rows:
                 key = tuple(identity(value(row)) for value in values)
                 groups.setdefault(key, []).append(row)
-        told = [(one.called, parse(one.sql)) for one in columns]
-        results = [(called or one.name or "", one.value) for called, one in told]
+        parsed = [(one, parse(sql_of(one))) for one in columns]
+        results = [
+            ((None if isinstance(given, str) else given.called) or one.name or "", one.value)
+            for given, one in parsed
+        ]
         found: list[Mapping[str, Any]] = []
         for rows in groups.values():
             first: dict[str, Any] = {**rows[0]} if rows else {}

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark
 
 from aerobee.offset_audit.frames.frame import Frame, Named
-from aerobee.offset_audit.frames.functions import Column
+from aerobee.offset_audit.frames.functions import Column, sql_of
 from aerobee.offset_audit.frames.spark_rows import schema, small_frame
 
 
@@ -46,8 +46,7 @@ class SparkFrame:
         return self.data.columns
 
     def where(self, condition: Named) -> SparkFrame:
-        text = condition if isinstance(condition, str) else condition.sql
-        return SparkFrame(self.data.where(text))
+        return SparkFrame(self.data.where(sql_of(condition)))
 
     def select(self, *columns: Named) -> SparkFrame:
         return SparkFrame(self.data.select(*map(_of_spark, columns)))
@@ -55,11 +54,11 @@ class SparkFrame:
     def selectExpr(self, *texts: str) -> SparkFrame:
         return SparkFrame(self.data.selectExpr(*texts))
 
-    def withColumn(self, name: str, column: Column) -> SparkFrame:
-        return SparkFrame(self.data.withColumn(name, spark.expr(column.sql)))
+    def withColumn(self, name: str, column: Named) -> SparkFrame:
+        return SparkFrame(self.data.withColumn(name, spark.expr(sql_of(column))))
 
-    def withColumns(self, columns: Mapping[str, Column]) -> SparkFrame:
-        given = {name: spark.expr(one.sql) for name, one in columns.items()}
+    def withColumns(self, columns: Mapping[str, Named]) -> SparkFrame:
+        given = {name: spark.expr(sql_of(one)) for name, one in columns.items()}
         return SparkFrame(self.data.withColumns(given))
 
     def withColumnRenamed(self, before: str, after: str) -> SparkFrame:
@@ -88,7 +87,7 @@ class SparkFrame:
     def groupBy(self, *columns: Named) -> SparkGrouped:
         return SparkGrouped(self.data, columns)
 
-    def agg(self, *columns: Column) -> SparkFrame:
+    def agg(self, *columns: Named) -> SparkFrame:
         return SparkFrame(self.data.agg(*map(_with_name, columns)))
 
     def unionByName(self, other: Frame, allowMissingColumns: bool = False) -> SparkFrame:
@@ -127,7 +126,7 @@ class SparkGrouped:
     def __init__(self, data: DataFrame, by: Sequence[Named]) -> None:
         self._grouped = data.groupBy(*map(_of_spark, by))
 
-    def agg(self, *columns: Column) -> SparkFrame:
+    def agg(self, *columns: Named) -> SparkFrame:
         return SparkFrame(self._grouped.agg(*map(_with_name, columns)))
 
 
@@ -135,7 +134,9 @@ def _of_spark(column: Named) -> SparkColumn | str:
     return column if isinstance(column, str) else _with_name(column)
 
 
-def _with_name(column: Column) -> SparkColumn:
+def _with_name(column: Named) -> SparkColumn:
+    if isinstance(column, str):
+        return spark.expr(column)
     found = spark.expr(column.sql)
     return found if column.called is None else found.alias(column.called)
 

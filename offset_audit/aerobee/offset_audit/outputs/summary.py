@@ -133,46 +133,44 @@ def collect_parts(
 
     `waiting`, `failed`: from `waiting_by_topic` and `failed_by_group`."""
     pairs = states.groupBy("cluster", "group", "topic").agg(
-        F.count("*").alias("queues"),
-        F.try_sum("lag").alias("lag"),
-        F.try_sum("matching_lag").alias("matching_lag"),
-        F.sum(F.col("lag").isNull().cast("int")).alias("unknown"),
-        F.min("first_unread_ms").alias("first_unread_ms"),
-        F.max("members").alias("members"),
-        F.min(rank("state", STATE_ORDER)).alias("worst"),
+        "count(1) queues",
+        "try_sum(lag) lag",
+        "try_sum(matching_lag) matching_lag",
+        "count_if(lag is null) unknown",
+        "min(first_unread_ms) first_unread_ms",
+        "max(members) members",
+        f"min({rank('state', STATE_ORDER).sql}) worst",
     )
     names = F.array(*map(F.lit, (*STATE_ORDER, "UNKNOWN")))
     parts = {
         "checks": findings.groupBy("check", "severity")
-        .agg(F.count("*").alias("findings"), F.try_sum("affected").alias("affected"))
+        .agg("count(1) findings", "try_sum(affected) affected")
         .orderBy(rank("severity", _WORST_FIRST), "check"),
         "findings": findings.orderBy(
             rank("severity", _WORST_FIRST),
             F.desc_nulls_last("affected"),
             *("check", "broker_name", "broker_id", "group", "topic", "queue_id"),
         ).limit(FINDINGS_MAX),
-        "states": states.groupBy("state").agg(F.count("*").alias("queues")),
+        "states": states.groupBy("state").agg("count(1) queues"),
         "groups": pairs.orderBy("worst", F.desc_nulls_last("lag"), "cluster", "group", "topic")
         .limit(GROUPS_MAX)
         .withColumn("state", F.get(names, F.col("worst")))
         .drop("worst"),
-        "groups_total": pairs.agg(F.count("*").alias("pairs")),
+        "groups_total": pairs.agg("count(1) pairs"),
         "brokers": brokers.orderBy("answered", "cluster", "broker_name", "broker_id").limit(
             BROKERS_MAX
         ),
-        "brokers_total": brokers.agg(
-            F.count("*").alias("asked"), F.sum(F.col("answered").cast("int")).alias("answered")
-        ),
+        "brokers_total": brokers.agg("count(1) asked", "sum(cast(answered as int)) answered"),
         "waiting": waiting.orderBy(F.desc("messages"), "cluster", "topic", "kind").limit(
             WAITING_MAX
         ),
         "failed": failed.orderBy(
-            F.desc(F.col("dead") + sum(F.coalesce(one, F.lit(0)) for one in ("again", "waiting"))),
+            F.named("dead + coalesce(again, 0) + coalesce(waiting, 0) desc nulls last"),
             "cluster",
             "group",
         ).limit(GROUPS_MAX),
-        "failed_total": failed.agg(F.count("*").alias("groups")),
-        "waiting_total": waiting.agg(F.count("*").alias("pairs")),
+        "failed_total": failed.agg("count(1) groups"),
+        "waiting_total": waiting.agg("count(1) pairs"),
     }
     return findings.engine.collect(parts, keeps_nulls=True)
 

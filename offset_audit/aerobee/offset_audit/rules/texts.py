@@ -23,6 +23,7 @@ _MOMENTS: Final = {
     "instant": ("yyyy-MM-dd'T'HH:mm:ss.SSS", "Z"),
 }
 _FIELD: Final = re.compile(r"\{([^{}]*)\}")
+_COUNTED: Final = re.compile(r"([^|]+)\|([^|]+)\|([^|]+)")
 _SPEC: Final = re.compile(r"(.*)\|([a-z]+)", re.DOTALL)
 
 QUEUE: Final = "concat_ws(':', worst.broker_name, worst.queue_id)"
@@ -36,7 +37,8 @@ def phrase(template: str, **parts: str) -> str:
     `{expression}` is a column, an SQL expression or one of `parts`; unknown values read `?`, so
     that no sentence is lost. `{expression|spec}`: `n` 12,345; `rate` 12.3; `duration` of
     milliseconds; `moment` of Unix milliseconds, `instant` with its milliseconds; any plural noun
-    counts: 1 message, 2 messages.
+    counts: 1 message, 2,000 messages. `{expression|one|many}` counts without separators: 1 record,
+    2000 records.
     """
     pieces = []
     for index, piece in enumerate(_FIELD.split(template)):
@@ -94,6 +96,14 @@ def command_text(template: str, commands: Mapping[str, str] | None = None) -> st
 
 
 def _value(field: str) -> str:
+    if (counted := _COUNTED.fullmatch(field)) is not None:
+        number, one, many = f"cast(({counted[1]}) as string)", counted[2], counted[3]
+        return either(
+            f"({counted[1]}) = 1",
+            f"{{number}} {one}",
+            f"{{number}} {many}",
+            number=f"coalesce({number}, '?')",
+        )
     found = _SPEC.fullmatch(field)
     expression, spec = (found[1], found[2]) if found else (field, "")
     return f"coalesce({_formatted(f'({expression})', spec)}, '?')"

@@ -52,6 +52,17 @@ def unheard(rows: Frame, heard: Iterable[Identity]) -> Frame:
     return rows
 
 
+def until_answered(epochs: Frame, brokers: Frame) -> Frame:
+    """`epochs` of files without those that began after their broker answered: the registry was
+    asked before."""
+    told = brokers.where("answered and role <> 'STORE'").groupBy(*_ORIGIN).agg("max(epoch) told")
+    return (
+        epochs.join(F.broadcast(told), list(_ORIGIN), "left")
+        .where("coalesce(epoch <= told, true)")
+        .drop("told")
+    )
+
+
 def _identities(brokers: Frame) -> list[Identity]:
     rows = brokers.select(*_ORIGIN).collect()
     return [(row["cluster"], row["broker_name"], row["broker_id"]) for row in rows]

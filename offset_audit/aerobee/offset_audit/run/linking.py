@@ -100,7 +100,7 @@ def _occurrences(findings: Frame, earlier: Earlier, deep_checks: Sequence[str]) 
     return (
         findings.where(compared)
         .groupBy(*(F.col(name).alias(f"b_{name}") for name in keys))
-        .agg(F.min("first_seen_ms").alias("b_first_seen_ms"), F.max("state").alias("b_state"))
+        .agg("min(first_seen_ms) b_first_seen_ms", "max(state) b_state")
     )
 
 
@@ -108,7 +108,7 @@ def _states(states: Frame, earlier: Earlier) -> Frame:
     return (
         states.where(_is_of(earlier.any_run))
         .groupBy(*(F.col(name).alias(f"s_{name}") for name in _QUEUE))
-        .agg(F.max("state").alias("s_state"))
+        .agg("max(state) s_state")
     )
 
 

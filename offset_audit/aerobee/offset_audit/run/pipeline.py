@@ -302,7 +302,7 @@ def _newest_ms(tables: Tables, moment: Moment) -> int:
             (tables.commits, "committed_at_ms"),
         )
     ]
-    newest = union(moments).agg(F.max("at_ms").alias("at_ms")).collect()
+    newest = union(moments).agg("max(at_ms) at_ms").collect()
     at_ms = newest[0]["at_ms"]
     return moment.run_at_ms if at_ms is None else min(int(at_ms), moment.run_at_ms)
 

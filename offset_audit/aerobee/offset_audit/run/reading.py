@@ -18,7 +18,13 @@ from aerobee.offset_audit.outputs.console import counted
 from aerobee.offset_audit.rules.limits import Limits
 from aerobee.offset_audit.run.engine import LOCAL_ROWS, SMALL_ROWS, RunEngine
 from aerobee.offset_audit.run.exit_codes import NothingToAudit
-from aerobee.offset_audit.run.identities import OF_PROGRESS, Identity, heard_stores, unheard
+from aerobee.offset_audit.run.identities import (
+    OF_PROGRESS,
+    Identity,
+    heard_stores,
+    unheard,
+    until_answered,
+)
 from aerobee.offset_audit.run.progress import Progress
 from aerobee.offset_audit.run.request import AuditRequest, StorePlace
 from aerobee.offset_audit.run.source_options import (
@@ -238,7 +244,7 @@ def read_journals(request: AuditRequest, reading: Reading) -> dict[str, int]:
     has_journal = tables.queues.where(F.col("topic") == JOURNAL_TOPIC).agg(
         F.count("*").alias("journals")
     )
-    at_ms = tables.brokers.agg(F.max("asked_at_ms").alias("asked_ms"))
+    at_ms = tables.brokers.agg("max(asked_at_ms) asked_ms")
     told = at_ms.crossJoin(has_journal).collect()[0]
     asked, journals = told["asked_ms"], told["journals"]
     if asked is None or not (journals or request.topics):
@@ -281,6 +287,7 @@ def read_snapshots(request: AuditRequest, reading: Reading) -> None:
             store_queues=reading.engine.take(found["queues"]),
         )
         found |= {name: unheard(found[name], reading.heard) for name in OF_PROGRESS}
+        found["epochs"] = until_answered(found["epochs"], reading.tables.brokers)
     reading.put(found)
 
 

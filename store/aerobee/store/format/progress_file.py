@@ -1,7 +1,8 @@
-"""Our own small files in `config` that are not JSON: progress of POP and of timers, and which state
-of Apache's timer files is known to a journal.
+"""Our own small files in `config` that are not JSON: progress of POP, timers and schedules, and
+which state of Apache's timer files is known to a journal.
 
-    MAGIC crc32 \\n head \\n body \\n        popProgress, timerProgress: head and body are JSON
+    MAGIC crc32 \\n head \\n body \\n        popProgress, timerProgress, scheduleProgress:
+                                            head and body are JSON
     crc32 crc32 \\n                         timerSeen
 """
 
@@ -17,8 +18,10 @@ from zlib import crc32
 POP_PROGRESS: Final = "popProgress"
 TIMER_PROGRESS: Final = "timerProgress"
 TIMER_SEEN: Final = "timerSeen"
+SCHEDULE_PROGRESS: Final = "scheduleProgress"
 POP_MAGIC: Final = "AQPJ1"
 TIMER_MAGIC: Final = "AQTP1"
+SCHEDULE_MAGIC: Final = "AQSP1"
 _SEEN: Final = re.compile(rb"[0-9a-f]{8} [0-9a-f]{8}\n")
 
 
@@ -56,6 +59,7 @@ def _check_seen(data: bytes) -> None:
 CHECKS: Final[Mapping[str, Callable[[bytes], None]]] = {
     POP_PROGRESS: partial(_check_progress, POP_MAGIC, "messages in flight"),
     TIMER_PROGRESS: partial(_check_progress, TIMER_MAGIC, "timers' progress"),
+    SCHEDULE_PROGRESS: partial(_check_progress, SCHEDULE_MAGIC, "schedules"),
     TIMER_SEEN: _check_seen,
 }
 """By name in `config`: raises ValueError if the file is damaged."""

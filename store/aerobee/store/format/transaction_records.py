@@ -48,6 +48,10 @@ ASIDE_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRANSACTIONS_GROUP: Final = "CID_RMQ_SYS_TRANS"
 """Its committed offsets in the first two topics say how far a broker has finished there."""
 
+LEAD: Final = "AEROBEE_TRANSACTION_LEAD"
+"""Property of a half message that ends as another one, its lead, did: of which broker group, which
+topic and which id that is, with spaces between them."""
+
 CHECKS_BYTES_MAX: Final = 64
 """How much the properties of a half message may grow while it is being checked."""
 

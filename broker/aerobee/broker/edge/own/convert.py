@@ -414,4 +414,5 @@ def remaining_message(
         set_aside=remaining.set_aside,
         in_flight=remaining.in_flight,
         dead_letters=remaining.dead_letters,
+        schedules=remaining.schedules,
     )

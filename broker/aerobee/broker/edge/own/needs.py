@@ -60,6 +60,13 @@ class BrokerNeeds:
         topic = _topic_of(request.recall_handle)
         return (self._of.topic(topic, Action.PUB | Action.UPDATE),)
 
+    def recurs(self, request: Any, _: str) -> Iterable[Need]:
+        """A schedule sends for as long as it is there, whoever added it."""
+        return (self._of.topic(request.definition.topic, Action.PUB | Action.UPDATE),)
+
+    def acts_on_schedule(self, request: Any, _: str) -> Iterable[Need]:
+        return (self._of.topic(request.topic, Action.PUB | Action.UPDATE),)
+
     def ends(self, request: Any, _: str) -> Iterable[Need]:
         action = Action.UPDATE if request.by_operator else Action.PUB
         return (self._of.topic(request.topic, action),)
@@ -214,6 +221,11 @@ def broker_needs(cluster: str) -> NeedsTable:
             "DeliverScheduledNow": needing(of.retimed),
             "Reschedule": needing(of.retimed),
         },
+        "RecurringService": {
+            "ListSchedules": needing(of.looks_at),
+            "PutSchedule": administering(of.recurs),
+            "ActOnSchedule": administering(of.acts_on_schedule),
+        },
         "TransactionService": {
             "EndTransaction": administering(of.ends),
             "EndTransactions": needing(of.sends_to),
@@ -223,6 +235,12 @@ def broker_needs(cluster: str) -> NeedsTable:
         "PullService": {
             "PullStream": needing(of.commands),
             "Pull": needing(of.pulls, judged_again=True),
+        },
+        "PopService": {
+            "Pop": needing(of.pulls),
+            "Acknowledge": needing(of.sends_back),
+            "ChangeInvisible": needing(of.sends_back),
+            "Reject": needing(of.sends_back),
         },
         "RingService": {"Rings": of_nodes()},
         "OffsetService": {

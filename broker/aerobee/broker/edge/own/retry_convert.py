@@ -12,7 +12,9 @@ from aerobee.v1 import broker_pb2, common_pb2
 
 
 def failure_of(message: broker_pb2.FailedMessage) -> Failure:
-    return Failure(message.offset, message.level, message.reason_class, message.reason)
+    return Failure(
+        message.offset, message.level, message.reason_class, message.reason, message.after_ms
+    )
 
 
 def sent_back_message(

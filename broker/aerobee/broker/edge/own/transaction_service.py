@@ -49,18 +49,17 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
     async def EndTransaction(
         self, request: broker_pb2.EndTransactionRequest, context: Context
     ) -> broker_pb2.EndTransactionResponse:
+        name = TransactionName(request.topic, request.transaction_id)
+        timeout_ms = min(request.timeout_ms or END_TIMEOUT_DEFAULT_MS, END_TIMEOUT_MAX_MS)
+        if request.only_ask:
+            standing = await self._ends.standing(name, timeout_ms)
+            said = broker_pb2.OPEN if standing is None else _said(standing)
+            return broker_pb2.EndTransactionResponse(outcome=said)
         outcome = _OUTCOMES.get(request.outcome)
         if outcome is None:
             raise InvalidArgument("end a transaction with COMMITTED or ROLLED_BACK")
-        ended = await self._ends.end(
-            TransactionName(request.topic, request.transaction_id),
-            outcome,
-            min(request.timeout_ms or END_TIMEOUT_DEFAULT_MS, END_TIMEOUT_MAX_MS),
-            by_operator=request.by_operator,
-        )
-        return broker_pb2.EndTransactionResponse(
-            outcome=_SAID.get(ended, broker_pb2.TRANSACTION_OUTCOME_UNSPECIFIED)
-        )
+        ended = await self._ends.end(name, outcome, timeout_ms, by_operator=request.by_operator)
+        return broker_pb2.EndTransactionResponse(outcome=_said(ended))
 
     async def EndTransactions(
         self, request: broker_pb2.EndTransactionsRequest, context: Context
@@ -75,7 +74,7 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
         )
         unknown = broker_pb2.TRANSACTION_OUTCOME_UNSPECIFIED
         return broker_pb2.EndTransactionsResponse(
-            outcomes=[unknown if each is None else _SAID.get(each, unknown) for each in ended]
+            outcomes=[unknown if each is None else _said(each) for each in ended]
         )
 
     async def ListTransactions(
@@ -108,6 +107,10 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
                     record=question.record.raw,
                     checks=min(question.checks, 0xFFFF_FFFF),
                 )
+
+
+def _said(outcome: Outcome) -> broker_pb2.TransactionOutcome:
+    return _SAID.get(outcome, broker_pb2.TRANSACTION_OUTCOME_UNSPECIFIED)
 
 
 def _transaction(half: HalfMessage) -> broker_pb2.OpenTransaction:

@@ -1,7 +1,7 @@
 """Which remoting clients are connected, as producers and as members of groups.
 
-Owns: their connections by group, the subscriptions of members, and telling members that they must
-divide the queues again.
+Owns: their connections by group and by client id, the subscriptions of members, and telling members
+that they must divide the queues again.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
+from aerobee.access.meter import CURRENT_METER, Meter
 from aerobee.access.running import sends_now
 from aerobee.broker.groups.known_groups import KnownGroups
-from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.groups.self_assigned import SelfAssigned, SelfMember
 from aerobee.broker.retries.topics import RetryTopics
-from aerobee.cluster_view.route import MessageQueue
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.domain.sql_filter.wish import Wish
 from aerobee.domain.tag_expression import parse_tags
@@ -25,10 +25,10 @@ from aerobee.remoting_core.connection import Connection
 from aerobee.rocketmq_remoting import fields as read
 from aerobee.rocketmq_remoting import json_bodies
 from aerobee.rocketmq_remoting.codes import Ask, Code
-from aerobee.rocketmq_remoting.heartbeats import Consuming, Subscribed, read_heartbeat
-from aerobee.rocketmq_remoting.queues import queue_object, read_queues
+from aerobee.rocketmq_remoting.heartbeats import Consuming, HeartBeat, Subscribed, read_heartbeat
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
+from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
 
 MaySend = Callable[[str], bool]
 """Whether the user of a connection may send to a topic now."""
@@ -38,7 +38,19 @@ TOLD_AFTER_S: Final = 0.02
 """Clients that start together change a group once."""
 TOLD_PER_TURN: Final = 128
 PRODUCERS_MAX: Final = 100_000
-"""Connections of producer groups; the ones heard longest ago are forgotten."""
+"""Connections of producer groups; further ones are not noted."""
+
+
+@dataclass(slots=True, eq=False)
+class Producing:
+    """A connected client as a producer."""
+
+    client_id: str
+    language: str
+    version: int
+    heard_s: float
+    """In monotonic seconds."""
+    groups: set[str] = field(default_factory=set)
 
 
 class RemotingClients:
@@ -46,39 +58,42 @@ class RemotingClients:
 
     def __init__(
         self,
-        broker_name: str,
         members: SelfAssigned[Subscribed],
         known: KnownGroups,
         topics: RetryTopics,
         expressions: CompiledExpressions,
         clock: Clock,
         *,
-        check_master: Callable[[], None],
         is_master: Callable[[], bool],
     ) -> None:
-        """`check_master` raises NotMaster. A slave knows members, too, for when it is master, but
-        its tables are its master's."""
-        self._broker_name = broker_name
+        """A slave knows members, too, for when it is master, but its tables are its master's."""
         self.members = members
         self._known = known
         self._topics = topics
         self._expressions = expressions
         self._clock = clock
-        self._check_master = check_master
         self._is_master = is_master
         self._producers: dict[str, OrderedDict[Connection, MaySend]] = {}
         """By group; the one to ask next is first."""
-        self._producing: dict[Connection, set[str]] = {}
+        self._producing: dict[Connection, Producing] = {}
+        self._by_id: dict[str, Connection] = {}
+        """Producers by client id."""
+        self._meters: dict[Connection, Meter] = {}
+        """Which account pays for a connection's subscriptions."""
         self._changed: dict[str, None] = {}
         """Groups whose members are to be told so."""
         self._is_telling = False
 
     def disconnected(self, connection: Connection) -> None:
-        for group in self._producing.pop(connection, ()):
-            connections = self._producers[group]
-            del connections[connection]
-            if not connections:
-                del self._producers[group]
+        known = self._producing.pop(connection, None)
+        if known is not None:
+            for group in known.groups:
+                self._forget_producer(group, connection)
+            if self._by_id.get(known.client_id) is connection:
+                del self._by_id[known.client_id]
+        meter = self._meters.pop(connection, None)
+        if meter is not None:
+            meter.hold_subscriptions(0)
         self._tell_changed(self.members.disconnected(connection))
 
     def expire(self) -> None:
@@ -88,10 +103,12 @@ class RemotingClients:
     # ------------------------------------------------------------------------------ requests
 
     async def heart_beat(self, connection: Connection, request: Command) -> Command:
-        """Code 34. Raises InvalidArgument."""
+        """Code 34. Raises InvalidArgument, QuotaExceeded."""
         told = read_heartbeat(request.body)
-        for group in told.producers:
-            self._produces(group, connection)
+        if told.producers:
+            self._produces(told, connection, request)
+        if not told.lacks_subscriptions:
+            self._hold_subscriptions(connection, told)
         changed, has_new = set(), False
         for consuming in told.consumers:
             wants = consuming.subscriptions
@@ -101,9 +118,14 @@ class RemotingClients:
                     has_new = True
                     continue
                 wants = before.wants
-            title = f"remoting client, {request.language[:_LANGUAGE_LENGTH_MAX]}"
+            language = request.language[:_LANGUAGE_LENGTH_MAX]
             member = SelfMember(
-                told.client_id, connection, consuming.is_broadcasting, wants, title=title
+                told.client_id,
+                connection,
+                consuming.is_broadcasting,
+                wants,
+                title=f"remoting client, {language}",
+                facts=(language, request.version, consuming.is_passive, consuming.beginning),
             )
             if await self._joins(connection, consuming, member):
                 changed.add(consuming.group)
@@ -139,12 +161,10 @@ class RemotingClients:
         """Code 35. Raises InvalidArgument."""
         client_id = read.text(request.fields, "clientID")
         group = request.fields.get("producerGroup", "")
-        connections = self._producers.get(group)
-        if connections is not None and connection in connections:
-            del connections[connection]
-            self._producing[connection].discard(group)
-            if not connections:
-                del self._producers[group]
+        known = self._producing.get(connection)
+        if known is not None and group in known.groups:
+            known.groups.discard(group)
+            self._forget_producer(group, connection)
         group = request.fields.get("consumerGroup", "")
         if group and self.members.left(group, client_id, connection):
             self._tell_changed([group])
@@ -164,25 +184,6 @@ class RemotingClients:
         if isinstance(found, dict):
             is_sql = found.get("expressionType") == "SQL92"
             self.wish_of(Subscribed("", str(found.get("subString") or "*"), is_sql))
-        return request.answer()
-
-    def lock(self, connection: Connection, request: Command) -> Command:
-        """Code 41: the queues that the client holds now. Raises NotMaster, InvalidArgument."""
-        self._check_master()
-        asked, now_s = read_queues(request.body), self._clock.monotonic_s()
-        locked = [
-            queue_object(queue)
-            for queue in asked.queues
-            if queue.broker_name == self._broker_name
-            and self.members.lock(_key(asked.group, queue), asked.client_id, now_s)
-        ]
-        return request.answer(body=json_bodies.write({"lockOKMQSet": locked}))
-
-    def unlock(self, connection: Connection, request: Command) -> Command:
-        """Code 42. Raises InvalidArgument."""
-        asked = read_queues(request.body)
-        for queue in asked.queues:
-            self.members.unlock(_key(asked.group, queue), asked.client_id)
         return request.answer()
 
     # ------------------------------------------------------------------------------ asking
@@ -205,11 +206,56 @@ class RemotingClients:
                 return connection
         return None
 
-    def _produces(self, group: str, connection: Connection) -> None:
-        if len(self._producing) >= PRODUCERS_MAX and connection not in self._producing:
+    def producer_with_id(self, client_id: str) -> Connection | None:
+        """The connection of a producer; of several with one id, the one that came last."""
+        return self._by_id.get(client_id)
+
+    def producers_of(self, group: str) -> list[tuple[Connection, Producing]]:
+        return [(each, self._producing[each]) for each in self._producers.get(group, ())]
+
+    def producer_groups(self) -> list[str]:
+        """Those that have connections here, sorted."""
+        return sorted(self._producers)
+
+    def _produces(self, told: HeartBeat, connection: Connection, request: Command) -> None:
+        known = self._producing.get(connection)
+        if known is None:
+            if len(self._producing) >= PRODUCERS_MAX:
+                return
+            language = request.language[:_LANGUAGE_LENGTH_MAX]
+            known = Producing(told.client_id, language, request.version, 0.0)
+            self._producing[connection] = known
+            self._by_id[known.client_id] = connection
+        known.heard_s = self._clock.monotonic_s()
+        for group in told.producers:
+            self._producers.setdefault(group, OrderedDict())[connection] = sends_now()
+            known.groups.add(group)
+
+    def _forget_producer(self, group: str, connection: Connection) -> None:
+        connections = self._producers[group]
+        del connections[connection]
+        if not connections:
+            del self._producers[group]
+
+    def _hold_subscriptions(self, connection: Connection, told: HeartBeat) -> None:
+        """Those to retry topics are no choice of the client's. Raises QuotaExceeded."""
+        meter = CURRENT_METER.get()
+        held = self._meters.get(connection)
+        if held is None and meter is None:
             return
-        self._producers.setdefault(group, OrderedDict())[connection] = sends_now()
-        self._producing.setdefault(connection, set()).add(group)
+        count = sum(
+            not topic.startswith(RETRY_PREFIX)
+            for each in told.consumers
+            for topic in each.subscriptions
+        )
+        if held is not None and (meter is None or not held.is_of(meter)):
+            held.hold_subscriptions(0)  # another user has the connection now
+            del self._meters[connection]
+            held = None
+        paying = held or meter
+        if paying is not None:
+            paying.hold_subscriptions(count)
+            self._meters[connection] = paying
 
     def _tell_changed(self, groups: Iterable[str]) -> None:
         """Code 40, soon, to all members that are connected here."""
@@ -238,7 +284,3 @@ class RemotingClients:
             for member in self.members.members(group):
                 if isinstance(member.connection, Connection):
                     yield member.connection, group
-
-
-def _key(group: str, queue: MessageQueue) -> GroupQueue:
-    return GroupQueue(group, queue.topic, queue.queue_id)

@@ -14,12 +14,20 @@ from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.feature import Delays
 from aerobee.broker.edge.remoting.clients import RemotingClients
+from aerobee.broker.edge.remoting.cluster import Cluster
+from aerobee.broker.edge.remoting.conversations import Conversations
 from aerobee.broker.edge.remoting.dead_letters import RemotingDeadLetters
+from aerobee.broker.edge.remoting.locks import OrderLocks
 from aerobee.broker.edge.remoting.lookups import RemotingLookups
+from aerobee.broker.edge.remoting.members import RemotingMembers
 from aerobee.broker.edge.remoting.progress import Progress
 from aerobee.broker.edge.remoting.pulls import Pulls
+from aerobee.broker.edge.remoting.rates import SAMPLE_S, Rates
+from aerobee.broker.edge.remoting.replies import Replies
+from aerobee.broker.edge.remoting.resets import RemotingResets
 from aerobee.broker.edge.remoting.send_backs import RemotingSendBacks
 from aerobee.broker.edge.remoting.sending import Sends
+from aerobee.broker.edge.remoting.settings import RemotingSettings
 from aerobee.broker.edge.remoting.tools import RemotingTools
 from aerobee.broker.edge.remoting.transactions import RemotingTransactions
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
@@ -30,9 +38,12 @@ from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.groups.self_assigned import SelfAssigned
 from aerobee.broker.observe.metrics.traffic import Traffic
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.group_removal import GroupRemoval
+from aerobee.broker.popping.feature import Popping
 from aerobee.broker.reading.egress import Egress
 from aerobee.broker.reading.message_lookup import MessageLookup
 from aerobee.broker.reading.queue_reader import QueueReader
+from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.retries.feature import Retries
 from aerobee.broker.sending.durability import Durability
@@ -40,6 +51,7 @@ from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.ingest import Ingest
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.transactions.feature import Transactions
+from aerobee.cluster_view.channels import Channels
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.remoting_core.frames import FrameLimits
 from aerobee.remoting_core.limits import RemotingLimits
@@ -52,6 +64,7 @@ from aerobee.rocketmq_remoting.needs import remoting_needs
 from aerobee.rpc.memory_budget import MemoryBudget
 from aerobee.runtime.clock import Clock
 from aerobee.store.engine.message_store import MessageStore
+from aerobee.store.engine.tables.config_tables import SubscriptionGroupTable, TopicTable
 from aerobee.store.format.record_layout import HostAddress
 
 _EXPIRY_S: Final = 10.0
@@ -81,10 +94,19 @@ class Parts(Protocol):
     coordinator: GroupCoordinator
     known: KnownGroups
     offsets: ConsumerOffsets
+    removal: GroupRemoval
+    topics: TopicTable
+    groups: SubscriptionGroupTable
+    popping: Popping
     delays: Delays
     retries: Retries
     transactions: Transactions
     on_dead_letters: Callable[[str, str, int], None]
+
+    @property
+    def channels(self) -> Channels:
+        """To nameservers. Not there yet while features are made."""
+        ...
 
     def on_offset_set(self, told: Callable[[GroupQueue], None]) -> None:
         """Call this once a group's offset on a queue was set or removed on this master."""
@@ -107,16 +129,28 @@ class Remoting(Feature):
         )
         check_master = parts.guard.check_master
         self.clients = RemotingClients(
-            config.broker_name,
             self.members,
             parts.known,
             parts.retries.topics,
             parts.expressions,
             clock,
-            check_master=check_master,
             is_master=parts.roles.may_act,
         )
-        self.sends = _sends(parts, self.members)
+        self.locks = OrderLocks(
+            config.broker_name, self.members, parts.offsets, clock, check_master=check_master
+        )
+        self.cluster = Cluster(parts)
+        self.dead_letters = RemotingDeadLetters(
+            parts.writes,
+            parts.retries.topics,
+            parts.lookup,
+            parts.durability,
+            clock,
+            parts.store_host,
+            check_master=check_master,
+            on_dead=parts.on_dead_letters,
+        )
+        self.sends = _sends(parts, self.members, self.dead_letters, self.cluster)
         self.progress = Progress(
             parts.offsets, parts.queues, parts.guard, parts.store, self.members
         )
@@ -143,9 +177,7 @@ class Remoting(Feature):
             Resources(config.cluster),
         )
         self.lookups = RemotingLookups(parts.lookup, Resources(config.cluster))
-        self.tools = RemotingTools(
-            parts.guard, parts.store, parts.queues, parts.offsets, parts.reads.loop_turns
-        )
+        self._wire_tools(parts)
         parts.transactions.ask_also(self.transactions)
         parts.on_offset_set(self._offset_set)
         self.edges: tuple[Edge, ...] = ()
@@ -155,11 +187,57 @@ class Remoting(Feature):
             parts.serve_beside(self.server)
             self.edges = (RemotingEdge(self.pulls),)
 
+    def _wire_tools(self, parts: Parts) -> None:
+        """What serves RocketMQ's tools, and requests that go on to clients."""
+        config, clock, turns = parts.config, parts.clock, parts.reads.loop_turns
+        self.rates = Rates(parts.traffic, config.cluster, clock.monotonic_s)
+        self.tools = RemotingTools(
+            parts.guard,
+            parts.store,
+            parts.queues,
+            parts.offsets,
+            turns,
+            self.rates,
+            booted_ms=clock.now_ms(),
+        )
+        self.settings = RemotingSettings(
+            config,
+            parts.roles,
+            parts.topics,
+            parts.groups,
+            parts.guard,
+            self.cluster,
+            parts.retries.settings,
+            parts.removal,
+            parts.offsets,
+            turns,
+        )
+        self.resets = RemotingResets(
+            parts.offsets,
+            parts.queues,
+            parts.guard,
+            turns,
+            after_reset=parts.popping.until_written,
+        )
+        conversations = Conversations()
+        self.replies = Replies(self.clients, conversations, clock, parts.store_host)
+        self.told = RemotingMembers(
+            self.clients,
+            conversations,
+            parts.offsets,
+            parts.lookup,
+            Resources(config.cluster),
+            clock,
+            turns,
+        )
+
     def _table(self) -> dict[int, Serve]:
         return {
             Ask.SEND_MESSAGE: self.sends.send,
             Ask.SEND_MESSAGE_V2: self.sends.send,
             Ask.SEND_BATCH_MESSAGE: self.sends.send,
+            Ask.SEND_REPLY_MESSAGE: self.replies.reply,
+            Ask.SEND_REPLY_MESSAGE_V2: self.replies.reply,
             Ask.RECALL_MESSAGE: self.sends.recall,
             Ask.PULL_MESSAGE: self.pulls.pull,
             Ask.LITE_PULL_MESSAGE: self.pulls.pull,
@@ -167,12 +245,13 @@ class Remoting(Feature):
             Ask.UNREGISTER_CLIENT: self.clients.unregister,
             Ask.GET_CONSUMER_LIST_BY_GROUP: self.clients.list_members,
             Ask.CHECK_CLIENT_CONFIG: self.clients.check_config,
-            Ask.LOCK_BATCH_MQ: self.clients.lock,
-            Ask.UNLOCK_BATCH_MQ: self.clients.unlock,
+            Ask.LOCK_BATCH_MQ: self.locks.lock,
+            Ask.UNLOCK_BATCH_MQ: self.locks.unlock,
             Ask.QUERY_CONSUMER_OFFSET: self.progress.query,
             Ask.UPDATE_CONSUMER_OFFSET: self.progress.update,
             Ask.GET_MAX_OFFSET: self.progress.last,
             Ask.GET_MIN_OFFSET: self.progress.first,
+            Ask.GET_EARLIEST_MSG_STORETIME: self.progress.first_time,
             Ask.SEARCH_OFFSET_BY_TIMESTAMP: self.progress.at_time,
             Ask.CONSUMER_SEND_MSG_BACK: self.send_backs.send_back,
             Ask.END_TRANSACTION: self.transactions.end,
@@ -180,8 +259,33 @@ class Remoting(Feature):
             Ask.QUERY_MESSAGE: self.lookups.by_key,
             Ask.GET_TOPIC_STATS_INFO: self.tools.topic_stats,
             Ask.GET_CONSUME_STATS: self.tools.group_stats,
-            Ask.GET_TOPIC_CONFIG: self.tools.topic_config,
             Ask.GET_BROKER_RUNTIME_INFO: self.tools.broker_status,
+            Ask.VIEW_BROKER_STATS_DATA: self.tools.statistics,
+            **self._administration(),
+        }
+
+    def _administration(self) -> dict[int, Serve]:
+        return {
+            Ask.UPDATE_AND_CREATE_TOPIC: self.settings.put_topic,
+            Ask.DELETE_TOPIC_IN_BROKER: self.settings.delete_topic,
+            Ask.GET_TOPIC_CONFIG: self.settings.topic,
+            Ask.GET_ALL_TOPIC_CONFIG: self.settings.all_topics,
+            Ask.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.settings.put_group,
+            Ask.DELETE_SUBSCRIPTIONGROUP: self.settings.delete_group,
+            Ask.GET_SUBSCRIPTIONGROUP_CONFIG: self.settings.group,
+            Ask.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.settings.all_groups,
+            Ask.GET_BROKER_CONFIG: self.settings.broker,
+            Ask.INVOKE_BROKER_TO_RESET_OFFSET: self.resets.reset,
+            Ask.CLONE_GROUP_OFFSET: self.resets.clone,
+            Ask.GET_CONSUMER_CONNECTION_LIST: self.told.consumers,
+            Ask.GET_PRODUCER_CONNECTION_LIST: self.told.producers,
+            Ask.GET_ALL_PRODUCER_INFO: self.told.all_producers,
+            Ask.QUERY_TOPIC_CONSUME_BY_WHO: self.told.groups_of_topic,
+            Ask.QUERY_TOPICS_BY_CONSUMER: self.told.topics_of_group,
+            Ask.QUERY_SUBSCRIPTION_BY_CONSUMER: self.told.subscription,
+            Ask.GET_CONSUMER_RUNNING_INFO: self.told.running_info,
+            Ask.CONSUME_MESSAGE_DIRECTLY: self.told.consume_directly,
+            Ask.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.told.positions,
         }
 
     def _disconnected(self, connection: Any) -> None:
@@ -193,15 +297,25 @@ class Remoting(Feature):
         self.pulls.offset_set(key)
 
     def tasks(self) -> Mapping[str, Task]:
-        return {"remoting-members": self._expire}
+        return {"remoting-members": self._expire, "remoting-rates": self._sample}
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_S)
+            self.rates.sample()
 
     async def _expire(self) -> None:
         while True:
             await asyncio.sleep(_EXPIRY_S)
             self.clients.expire()
 
+    def begin(self, term: MasterTerm) -> None:
+        self.locks.begin()
+
     def end(self) -> None:
         self.members.clear()
+        self.locks.end()
+        self.dead_letters.forget()
         self.pulls.end_all()
 
 
@@ -226,7 +340,12 @@ class RemotingEdge:
         """Its server stops with the one beside it."""
 
 
-def _sends(parts: Parts, members: SelfAssigned[Subscribed]) -> Sends:
+def _sends(
+    parts: Parts,
+    members: SelfAssigned[Subscribed],
+    dead_letters: RemotingDeadLetters,
+    cluster: Cluster,
+) -> Sends:
     config, clock = parts.config, parts.clock
     return Sends(
         OwnQueues(
@@ -239,15 +358,8 @@ def _sends(parts: Parts, members: SelfAssigned[Subscribed]) -> Sends:
             store_host_ipv6=parts.writes.store_host_ipv6,
         ),
         members,
-        RemotingDeadLetters(
-            parts.writes,
-            parts.retries.topics,
-            parts.durability,
-            clock,
-            parts.store_host,
-            check_master=parts.guard.check_master,
-            on_dead=parts.on_dead_letters,
-        ),
+        dead_letters,
+        cluster,
         parts.guard,
         clock,
         parts.chance,

@@ -77,7 +77,7 @@ class Progress:
         """Code 15. Raises AerobeeError."""
         key, offset = _key(request), read.number(request.fields, "commitOffset")
         await self._offsets.begun_for(key.group)
-        safe = self._commit(key, offset)
+        safe = self._commit(key, offset, self._client_id(key.group, connection))
         if safe is not None:
             await asyncio.wait((safe,), timeout=_SAFE_S)
             if not safe.done():
@@ -87,19 +87,23 @@ class Progress:
             safe.result()
         return request.answer()
 
-    def commit_quietly(self, key: GroupQueue, offset: int) -> None:
+    def commit_quietly(self, key: GroupQueue, offset: int, client_id: str) -> None:
         """A commit that came with a pull, which goes on whatever becomes of it."""
         try:
-            safe = self._commit(key, offset)
+            safe = self._commit(key, offset, client_id)
         except AerobeeError:
             return
         if safe is not None:
             safe.add_done_callback(_retrieved)
 
-    def _commit(self, key: GroupQueue, offset: int) -> asyncio.Future[None] | None:
+    def _commit(self, key: GroupQueue, offset: int, client_id: str) -> asyncio.Future[None] | None:
         if self.moved_to(key, offset) is not None:
             return None
-        return self._offsets.commit(key, offset, SELFS)
+        return self._offsets.commit(key, offset, SELFS, client_id)
+
+    def _client_id(self, group: str, connection: Connection) -> str:
+        member = self._members.of_connection(group, connection)
+        return "" if member is None else member.client_id
 
     # ------------------------------------------------------------------------------ resets
 
@@ -130,6 +134,15 @@ class Progress:
     def first(self, connection: Connection, request: Command) -> Command:
         """Code 31. Raises AerobeeError."""
         return request.answer(fields={"offset": str(self._bounds(request)[0])})
+
+    async def first_time(self, connection: Connection, request: Command) -> Command:
+        """Code 32: when the queue's first message was stored, -1 without one. Raises
+        AerobeeError."""
+        self._bounds(request)
+        fields = request.fields
+        topic, queue_id = read.text(fields, "topic"), read.number(fields, "queueId")
+        stored_ms = await self._queues.first_store_timestamp_ms(topic, queue_id)
+        return request.answer(fields={"timestamp": str(stored_ms or -1)})
 
     async def at_time(self, connection: Connection, request: Command) -> Command:
         """Code 29. Raises AerobeeError."""

@@ -107,7 +107,8 @@ class Pulls:
             if moved is not None:
                 return request.answer(Code.PULL_OFFSET_MOVED, _moved(moved))
             if pull.commit_offset:
-                self._progress.commit_quietly(key, pull.commit_offset)
+                client_id = "" if member is None else member.client_id
+                self._progress.commit_quietly(key, pull.commit_offset, client_id)
         waiting = _Waiting(self, connection, request, pull, self._read_of(pull, subscribed))
         meter = reading_meter(pull.group)
         if meter is not None:

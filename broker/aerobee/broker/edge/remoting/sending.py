@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from aerobee.access.meter import PATIENCE_S, Meter, sending_meter
 from aerobee.access.quota import Traffic
+from aerobee.broker.edge.remoting.cluster import Cluster
 from aerobee.broker.edge.remoting.dead_letters import RemotingDeadLetters, attempts_if_given_up
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
 from aerobee.broker.groups.self_assigned import SelfAssigned
 from aerobee.broker.sending.guard import Guard
+from aerobee.domain.names import check_topic_name
 from aerobee.remoting_core.command import Command
 from aerobee.remoting_core.connection import Connection
 from aerobee.rocketmq_api.ports import QueueRecords, Sent, Unsafe
@@ -19,6 +22,7 @@ from aerobee.rocketmq_remoting import fields as read
 from aerobee.rocketmq_remoting.codes import Ask, Code, refusal
 from aerobee.rocketmq_remoting.dispatch import failure
 from aerobee.rocketmq_remoting.heartbeats import Subscribed
+from aerobee.rocketmq_remoting.routes import DEFAULT_TOPIC
 from aerobee.rocketmq_remoting.sends import Message, Send, send_fields
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, MessageIllegal, TopicNotFound
@@ -64,6 +68,7 @@ class Sends:
         queues: OwnQueues,
         members: SelfAssigned[Subscribed],
         dead_letters: RemotingDeadLetters,
+        cluster: Cluster,
         guard: Guard,
         clock: Clock,
         chance: random.Random,
@@ -74,6 +79,7 @@ class Sends:
         self._queues = queues
         self._members = members
         self._dead_letters = dead_letters
+        self._cluster = cluster
         self._guard = guard
         self._clock = clock
         self._store_host = store_host
@@ -101,7 +107,7 @@ class Sends:
 
     def _send(
         self, connection: Connection, request: Command
-    ) -> Coroutine[Any, Any, Command] | None:
+    ) -> Coroutine[Any, Any, Command | None] | None:
         fields = send_fields(request)
         send = Send.of(fields)
         if send.topic.startswith(RETRY_PREFIX) and (attempts := attempts_if_given_up(fields)):
@@ -116,6 +122,20 @@ class Sends:
                     client_id=member.client_id,
                     attempts=attempts,
                 )
+        if fields.get("defaultTopic") == DEFAULT_TOPIC and not self._guard.knows(send.topic):
+            return self._send_to_new(connection, request, send)
+        self._store(connection, request, send)
+        return None
+
+    async def _send_to_new(
+        self, connection: Connection, request: Command, send: Send
+    ) -> Command | None:
+        """The client had no route, and sends where a topic may begin."""
+        check_topic_name(send.topic)
+        await self._cluster.create_missing(connection, send.topic)
+        queues = self._guard.write_queues(send.topic)
+        if queues and send.queue_id >= queues:
+            send = replace(send, queue_id=send.queue_id % queues)
         self._store(connection, request, send)
         return None
 
@@ -144,6 +164,8 @@ class Sends:
             named = RecallHandle.decode(handle)
         except RecallHandleIllegal as error:
             raise MessageIllegal(str(error)) from None
+        if (topic := request.fields.get("topic", named.topic)) != named.topic:
+            raise MessageIllegal(f"the handle is of a message of {named.topic}, not of {topic}")
         await self._queues.recall(handle)
         return request.answer(fields={"msgId": named.unique_key})
 
@@ -157,7 +179,9 @@ class Sends:
                 "unwrap; send a batch instead"
             )
         is_batch = request.code == Ask.SEND_BATCH_MESSAGE or send.is_batch
-        messages = send.messages(request.body, is_batch=is_batch, new_id=self._new_id)
+        messages = send.messages(
+            request.body, is_batch=is_batch, new_id=self._new_id, cluster=self._cluster.name
+        )
         if len(messages) > 1 and any(each.is_half for each in messages):
             raise MessageIllegal("messages of transactions cannot be sent in a batch")
         host = self._host_of(connection)

@@ -6,15 +6,18 @@ import importlib.metadata
 from typing import Any
 
 from aerobee.access.running import topics_seen
+from aerobee.broker.edge.remoting.rates import BROKER_GET, BROKER_PUT, Rates
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.sending.guard import Guard
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.domain import names
-from aerobee.remoting_core.command import Command
+from aerobee.remoting_core.command import OWN_VERSION, Command
 from aerobee.remoting_core.connection import Connection
 from aerobee.rocketmq_remoting import fields as read
 from aerobee.rocketmq_remoting import json_bodies
+from aerobee.rocketmq_remoting.admin_bodies import rates_object
+from aerobee.rocketmq_remoting.codes import Code
 from aerobee.rocketmq_remoting.queues import queue_object
 from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
@@ -31,6 +34,9 @@ class RemotingTools:
         queues: QueueReader,
         offsets: ConsumerOffsets,
         turns: LoopTurns,
+        rates: Rates,
+        *,
+        booted_ms: int,
     ) -> None:
         self._guard = guard
         self._store = store
@@ -38,6 +44,8 @@ class RemotingTools:
         self._queues = queues
         self._offsets = offsets
         self._turns = turns
+        self._rates = rates
+        self._booted_ms = booted_ms
 
     async def topic_stats(self, connection: Connection, request: Command) -> Command:
         """Code 202. Raises AerobeeError."""
@@ -53,29 +61,46 @@ class RemotingTools:
             table.append((self._queue(topic, queue_id), found))
         return request.answer(body=json_bodies.write({"offsetTable": table, "topicPutTps": 0.0}))
 
-    def topic_config(self, connection: Connection, request: Command) -> Command:
-        """Code 351. Raises TopicNotFound, InvalidArgument."""
-        entry = self._guard.topic(read.text(request.fields, "topic"))
-        found = {
-            "attributes": {},
-            "order": entry.order,
-            "perm": entry.perm,
-            "readQueueNums": entry.read_queue_count,
-            "topicFilterType": "SINGLE_TAG",
-            "topicName": entry.name,
-            "topicSysFlag": 0,
-            "writeQueueNums": entry.write_queue_count,
-        }
-        return request.answer(body=json_bodies.write(found))
-
     def broker_status(self, connection: Connection, request: Command) -> Command:
         """Code 28: what means the same here as in Apache's brokers."""
+        rates = self._rates
+        came, went = rates.total(BROKER_PUT), rates.total(BROKER_GET)
         found = {
+            "bootTimestamp": self._booted_ms,
+            "brokerVersion": OWN_VERSION,
             "brokerVersionDesc": f"aerobee {self._version}",
-            "commitLogMaxOffset": str(self._store.appended_end),
-            "commitLogMinOffset": str(self._store.min_offset),
+            "commitLogMaxOffset": self._store.appended_end,
+            "commitLogMinOffset": self._store.min_offset,
+            "getTransferredTps": self._per_second(BROKER_GET),
+            "msgGetTotalTodayMorning": 0,
+            "msgGetTotalTodayNow": went,
+            "msgGetTotalYesterdayMorning": 0,
+            "msgPutTotalTodayMorning": 0,
+            "msgPutTotalTodayNow": came,
+            "msgPutTotalYesterdayMorning": 0,
+            "putTps": self._per_second(BROKER_PUT),
         }
-        return request.answer(body=json_bodies.write({"table": found}))
+        table = {name: str(value) for name, value in found.items()}
+        return request.answer(body=json_bodies.write({"table": table}))
+
+    def _per_second(self, statistic: str) -> str:
+        """In the last minute, which Apache's brokers give for three spans."""
+        spans = self._rates.of(statistic, "")
+        assert spans is not None, "the broker's own are always counted"
+        count, seconds = spans["Minute"]
+        rate = f"{count / max(1.0, seconds):.1f}"
+        return f"{rate} {rate} {rate}"
+
+    def statistics(self, connection: Connection, request: Command) -> Command:
+        """Code 315: how much of something was counted lately. Raises InvalidArgument."""
+        statistic = read.text(request.fields, "statsName")
+        key = read.text(request.fields, "statsKey")
+        spans = self._rates.of(statistic, key)
+        if spans is None:
+            return request.answer(
+                Code.SYSTEM_ERROR, remark=f"nothing was counted as {statistic} of {key}"
+            )
+        return request.answer(body=json_bodies.write(rates_object(spans)))
 
     async def group_stats(self, connection: Connection, request: Command) -> Command:
         """Code 208: of one topic, or of all that the group has an offset on. Raises

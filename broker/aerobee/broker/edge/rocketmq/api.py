@@ -9,6 +9,7 @@ from typing import Protocol
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.feature import Delays
+from aerobee.broker.edge.own.pop_service import PopService
 from aerobee.broker.edge.own.ring_service import RingService
 from aerobee.broker.edge.rocketmq.known import OwnGroups, OwnTopics
 from aerobee.broker.edge.rocketmq.own_pops import OwnPops
@@ -124,6 +125,8 @@ class RocketmqApi:
             expressions=self.expressions,
         )
 
+        groups = OwnGroups(parts.groups)
+        self.pop_service = PopService(self.pops, groups, self.expressions)
         self.ring_service = RingService(parts.popping.bells, parts.popping.pops, self.pops.keys)
         self._changed: set[str] = set()
         parts.topics.on_put = self._topic_changed

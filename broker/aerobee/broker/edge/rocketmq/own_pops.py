@@ -10,6 +10,7 @@ from typing import Final
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.pop.requests import Handled, Poll
+from aerobee.broker.popping.moves import NO_REASON
 from aerobee.broker.popping.pops import Popped, Pops
 from aerobee.broker.reading.filters import filter_of
 from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
@@ -161,9 +162,11 @@ class OwnPops:
             )
         return handle._replace(serial=delivery.serial, visible_ms=delivery.visible_ms)
 
-    async def forward(self, handle: ReceiptHandle, client_id: str) -> None:
+    async def forward(
+        self, handle: ReceiptHandle, client_id: str, reason: tuple[str, str] = NO_REASON
+    ) -> None:
         handled = await self._pops.forward(
-            _key(handle), handle.queue_offset, handle.serial, client_id
+            _key(handle), handle.queue_offset, handle.serial, client_id, reason
         )
         if (refusal := self._refusal(handle, handled)) is not None:
             raise refusal

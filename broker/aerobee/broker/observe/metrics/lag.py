@@ -10,10 +10,16 @@ from aerobee.broker.observe.metrics.store_times import StoreTimes
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC
 from aerobee.broker.reading.unread import GroupUnread, UnreadCounts
+from aerobee.broker.recurring.entries import SCHEDULE_JOURNAL_TOPIC
 from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC
 from aerobee.runtime.metrics.slices import Slices
 
-_JOURNALS: Final = (JOURNAL_TOPIC, TIMER_JOURNAL_TOPIC, POP_JOURNAL_TOPIC)
+_JOURNALS: Final = (
+    JOURNAL_TOPIC,
+    TIMER_JOURNAL_TOPIC,
+    POP_JOURNAL_TOPIC,
+    SCHEDULE_JOURNAL_TOPIC,
+)
 
 
 @dataclass(slots=True)

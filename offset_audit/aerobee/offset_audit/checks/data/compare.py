@@ -21,12 +21,11 @@ from __future__ import annotations
 from typing import Final
 
 from aerobee.offset_audit.checks.check import Limits
-from aerobee.offset_audit.checks.data.blocks import QUEUE, READ, UNLISTED, judged_blocks
+from aerobee.offset_audit.checks.data.blocks import OF_QUEUE, QUEUE, READ, UNLISTED, judged_blocks
 from aerobee.offset_audit.checks.data.fault_kinds import HIDING
 from aerobee.offset_audit.checks.data.stores import STORE, still_there
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
-from aerobee.offset_audit.frames.functions import Column, Window
 from aerobee.offset_audit.tables import Tables
 from aerobee.store.format.tags import SCHEDULE_TOPIC
 
@@ -37,16 +36,11 @@ TROUBLE: Final = """cluster string, broker_name string, broker_id int, store str
 queue_id int, class string, messages long, first_offset long, last_offset long,
 first_position long, last_position long, fault_position long, detail string"""
 
-_SPAN: Final = [
-    *QUEUE,
-    "class",
-    "messages",
-    "first_offset",
-    "last_offset",
-    "first_position",
-    "last_position",
+_SPAN: Final = (
+    *("class", "messages", "first_offset", "last_offset", "first_position", "last_position"),
     "detail",
-]
+)
+_QUEUE: Final = ", ".join(QUEUE)
 
 
 def compared(tables: Tables, limits: Limits) -> Frame:
@@ -64,7 +58,7 @@ def compare(tables: Tables, limits: Limits) -> Frame:
     if tables.queue_rows is None:
         return blocks.engine.frame(TROUBLE, [])
     rows = tables.queue_rows(
-        blocks.where(F.col("verdict") == READ).select(
+        blocks.where(f"verdict = '{READ}'").select(
             *STORE, "topic", "queue_id", "block", "first_position", "last_position"
         )
     )
@@ -73,80 +67,46 @@ def compare(tables: Tables, limits: Limits) -> Frame:
     blocks = still_there(blocks, begins, "last_position")
     messages = _paired(_single(still_there(rows, begins, "position")))
     spans = _with_holes(_missed_only(messages.unionByName(_spans(blocks))))
-    return _summed(_with_damage(spans.where(F.col("class").isNotNull()), tables))
+    return _summed(_with_damage(spans.where("class is not null"), tables))
+
+
+# Of tags codes, delivery times by delay levels may have been configured differently since.
+_CLASS: Final = f"""case when main is null then 'LOST' when entry is null then 'UNLISTED'
+    when main.position <> entry.position or main.size <> entry.size then 'BAD_ENTRY'
+    when main.tags_code <> entry.tags_code and topic <> '{SCHEDULE_TOPIC}'
+        and entry.tags_code >= {_EXT_ADDRESS_END} then 'TAGS_CODE' end"""
+_DIFFERENCE: Final = """if(main is not null and entry is not null, format_string(
+    'the entry says byte %d, size %d, tags code %d, the record byte %d, size %d, tags code %d',
+    entry.position, entry.size, entry.tags_code, main.position, main.size, main.tags_code), null)"""
+_OWN: Final = f"""named_struct('class', {_CLASS},
+    'position', coalesce(entry.position, main.position), 'store_ms', main.store_ms,
+    'detail', {_DIFFERENCE})"""
+_FURTHER: Final = """transform(filter(records, one -> one.position <> main.position),
+    one -> named_struct('class', 'DUPLICATE', 'position', one.position, 'store_ms', one.store_ms,
+        'detail', concat('the other record is at byte ', cast(main.position as string))))"""
 
 
 def _single(rows: Frame) -> Frame:
     """A row for each queue offset, and for each further record with it; a null class is sound."""
-    record = F.struct("position", "size", "tags_code", "store_ms")
-    both = rows.groupBy(*QUEUE, "queue_offset").agg(
-        F.sort_array(F.collect_list(F.when(F.col("source") == "LOG", record))).alias("records"),
-        F.first(F.when(F.col("source") == "ENTRIES", record), ignorenulls=True).alias("entry"),
-    )
-    # Of several records, the one that the queue lists counts.
-    listed = F.filter("records", lambda one: one.position == F.col("entry.position"))
-    main, entry = F.col("main"), F.col("entry")
-    own = F.struct(
-        _class(main, entry).alias("class"),
-        F.coalesce(entry.position, main.position).alias("position"),
-        main.store_ms.alias("store_ms"),
-        _difference(main, entry).alias("detail"),
-    )
-
-    def further(one: Column) -> Column:
-        told = F.concat(F.lit("the other record is at byte "), main.position.cast("string"))
-        return F.struct(
-            F.lit("DUPLICATE").alias("class"),
-            one.position.alias("position"),
-            one.store_ms.alias("store_ms"),
-            told.alias("detail"),
-        )
-
-    others = F.filter("records", lambda one: one.position != main.position)
+    record = "struct(position, size, tags_code, store_ms)"
     return (
-        both.withColumn(
-            "main", F.coalesce(F.get(listed, F.lit(0)), F.get(F.col("records"), F.lit(0)))
+        rows.groupBy(*QUEUE, "queue_offset")
+        .agg(
+            f"sort_array(collect_list(if(source = 'LOG', {record}, null))) records",
+            f"first(if(source = 'ENTRIES', {record}, null), true) entry",
         )
-        .select(
+        # Of several records, the one that the queue lists counts.
+        .withColumn(
+            "main",
+            "coalesce(get(filter(records, one -> one.position = entry.position), 0),"
+            " get(records, 0))",
+        )
+        .selectExpr(
             *QUEUE,
             "queue_offset",
-            F.explode(
-                F.concat(F.array(own), F.coalesce(F.transform(others, further), F.array()))
-            ).alias("one"),
+            f"explode(concat(array({_OWN}), coalesce({_FURTHER}, array()))) one",
         )
         .select(*QUEUE, "queue_offset", "one.*")
-    )
-
-
-def _class(main: Column, entry: Column) -> Column:
-    has_other_tags = (
-        (main.tags_code != entry.tags_code)
-        # Delivery times by delay levels, which may have been configured differently since.
-        & (F.col("topic") != SCHEDULE_TOPIC)
-        & (entry.tags_code >= _EXT_ADDRESS_END)
-    )
-    return (
-        F.when(main.isNull(), "LOST")
-        .when(entry.isNull(), "UNLISTED")
-        .when((main.position != entry.position) | (main.size != entry.size), "BAD_ENTRY")
-        .when(has_other_tags, "TAGS_CODE")
-    )
-
-
-def _difference(main: Column, entry: Column) -> Column:
-    """Compares an entry with its record."""
-    return F.when(
-        main.isNotNull() & entry.isNotNull(),
-        F.format_string(
-            "the entry says byte %d, size %d, tags code %d, the record byte %d, size %d, "
-            "tags code %d",
-            entry.position,
-            entry.size,
-            entry.tags_code,
-            main.position,
-            main.size,
-            main.tags_code,
-        ),
     )
 
 
@@ -158,33 +118,29 @@ def _paired(messages: Frame) -> Frame:
     that took another one's queue offset is a DUPLICATE, and explains the offset that it left; for
     now it is TWICE if no entry points to it.
     """
-    at_place = Window.partitionBy(*STORE, "position")
-    kind = F.col("class")
-    says = F.format_string(
-        "the record says %s, queue %d, queue offset %d", "topic", "queue_id", "queue_offset"
-    )
-    is_changed = (kind == "LOST") & (F.col("said").isNotNull())
-    return (
-        messages.withColumn("lost_here", F.count_if(kind == "LOST").over(at_place))
-        .withColumn("twice_here", F.count_if(kind == "DUPLICATE").over(at_place))
-        .withColumn("said", F.max(F.when(kind == "UNLISTED", says)).over(at_place))
-        .select(
-            *QUEUE,
-            F.when((kind == "LOST") & (F.col("twice_here") > 0), None)
-            .when(is_changed, "HEADER")
-            .when((kind == "UNLISTED") & (F.col("lost_here") > 0), "STRAY")
-            .when((kind == "DUPLICATE") & (F.col("lost_here") == 0), "TWICE")
-            .otherwise(kind)
-            .alias("class"),
-            F.lit(1).cast("long").alias("messages"),
-            F.col("queue_offset").alias("first_offset"),
-            F.col("queue_offset").alias("last_offset"),
-            F.col("position").alias("first_position"),
-            F.col("position").alias("last_position"),
-            F.when(is_changed, F.col("said")).otherwise(F.col("detail")).alias("detail"),
-            "store_ms",
-            *(F.lit(None).cast(kind_).alias(name) for name, kind_ in _OF_QUEUE.items()),
-        )
+    at_place = f"over (partition by {', '.join(STORE)}, position)"
+    says = """format_string('the record says %s, queue %d, queue offset %d',
+        topic, queue_id, queue_offset)"""
+    return messages.withColumns(
+        {
+            "lost_here": f"count_if(class = 'LOST') {at_place}",
+            "twice_here": f"count_if(class = 'DUPLICATE') {at_place}",
+            "said": f"max(if(class = 'UNLISTED', {says}, null)) {at_place}",
+        }
+    ).selectExpr(
+        *QUEUE,
+        """case when class = 'LOST' and twice_here > 0 then null
+            when class = 'LOST' and said is not null then 'HEADER'
+            when class = 'UNLISTED' and lost_here > 0 then 'STRAY'
+            when class = 'DUPLICATE' and lost_here = 0 then 'TWICE' else class end class""",
+        "cast(1 as long) messages",
+        "queue_offset first_offset",
+        "queue_offset last_offset",
+        "position first_position",
+        "position last_position",
+        "if(class = 'LOST' and said is not null, said, detail) detail",
+        "store_ms",
+        *(f"cast(null as {kind}) {name}" for name, kind in _OF_QUEUE.items()),
     )
 
 
@@ -201,20 +157,24 @@ _OF_QUEUE: Final = {
 
 def _spans(blocks: Frame) -> Frame:
     """Each block as one row: sound, not listed at all, or BLOCK if its messages have rows."""
-    return blocks.select(
+    return blocks.selectExpr(
         *QUEUE,
-        F.when(F.col("verdict") == READ, "BLOCK")
-        .when(F.col("verdict") == UNLISTED, "UNLISTED")
-        .alias("class"),
-        F.col("log_messages").alias("messages"),
+        f"""case verdict when '{READ}' then 'BLOCK' when '{UNLISTED}' then 'UNLISTED' end class""",
+        "log_messages messages",
         "first_offset",
         "last_offset",
         "first_position",
         "last_position",
-        F.lit(None).cast("string").alias("detail"),
-        F.col("last_store_ms").alias("store_ms"),
+        "cast(null as string) detail",
+        "last_store_ms store_ms",
         *_OF_QUEUE,
     )
+
+
+_IS_MISSED: Final = "(store_ms <= until_ms and first_offset >= removed_below and not is_deleted)"
+_IS_BEFORE: Final = "last_position < listed_position"
+_IS_TWICE: Final = "class in ('DUPLICATE', 'TWICE')"
+_IS_EARLIER_LIFE: Final = f"coalesce({_IS_BEFORE} and first_offset > queue_entry_first, false)"
 
 
 def _missed_only(spans: Frame) -> Frame:
@@ -226,68 +186,63 @@ def _missed_only(spans: Frame) -> Frame:
     single one may also have been changed, but then an entry still points to it, or nothing lists
     what it was.
     """
-    queue = Window.partitionBy(*QUEUE)
-    for name in _OF_QUEUE:
-        spans = spans.withColumn(name, F.max(name).over(queue))
-    is_missed = (
-        (F.col("store_ms") <= F.col("until_ms"))
-        & (F.col("first_offset") >= F.col("removed_below"))
-        & ~F.col("is_deleted")
+    return (
+        spans.withColumns({name: f"max({name}) {OF_QUEUE}" for name in _OF_QUEUE})
+        .withColumns(
+            {
+                "twice": f"count_if({_IS_TWICE}) {OF_QUEUE}",
+                "twice_before": f"count_if({_IS_TWICE} and coalesce({_IS_BEFORE}, false))"
+                f" {OF_QUEUE}",
+                "unlisted": f"count_if(class = 'UNLISTED') {OF_QUEUE}",
+            }
+        )
+        .withColumn(
+            "class",
+            f"""case
+                when {_IS_TWICE} and twice = twice_before
+                    and (twice > 1 or (class = 'TWICE' and unlisted = 0)) then 'AGAIN'
+                when {_IS_TWICE} then 'DUPLICATE'
+                when class = 'UNLISTED' and {_IS_EARLIER_LIFE} then 'STRAY'
+                when class = 'UNLISTED' and {_IS_MISSED} and is_former then 'FORMER'
+                when class <> 'UNLISTED' or {_IS_MISSED} then class end""",
+        )
+        .drop("twice", "twice_before", "unlisted")
     )
-    is_before = F.col("last_position") < F.col("listed_position")
-    is_earlier_life = is_before & (F.col("first_offset") > F.col("queue_entry_first"))
-    is_twice = F.col("class").isin("DUPLICATE", "TWICE")
-    twice = F.count_if(is_twice).over(queue)
-    twice_before = F.count_if(is_twice & F.coalesce(is_before, F.lit(False))).over(queue)
-    is_alone = (F.col("class") == "TWICE") & (
-        F.count_if(F.col("class") == "UNLISTED").over(queue) == 0
-    )
-    return spans.withColumn(
-        "class",
-        F.when(is_twice & (twice == twice_before) & ((twice > 1) | is_alone), "AGAIN")
-        .when(is_twice, "DUPLICATE")
-        .when((F.col("class") == "UNLISTED") & F.coalesce(is_earlier_life, F.lit(False)), "STRAY")
-        .when((F.col("class") == "UNLISTED") & is_missed & F.col("is_former"), "FORMER")
-        .when((F.col("class") != "UNLISTED") | is_missed, F.col("class")),
-    )
+
+
+_IS_THERE: Final = """not coalesce(
+    class in ('BLOCK', 'STRAY', 'DUPLICATE', 'AGAIN', 'FORMER'), false)"""
+_MISSING: Final = "try_subtract(try_subtract(first_offset, before.last_offset), 1)"
+_HOLE: Final = f"""named_struct('class', 'HOLE', 'messages', {_MISSING},
+    'first_offset', try_add(before.last_offset, 1), 'last_offset', try_subtract(first_offset, 1),
+    'first_position', before.last_position, 'last_position', first_position,
+    'detail', cast(null as string))"""
 
 
 def _with_holes(spans: Frame) -> Frame:
     """One more row for queue offsets that neither side has, between others, with the log positions
     around them. A record in between that has another's queue offset is the missing one."""
-    queue = Window.partitionBy(*QUEUE)
-    is_there = ~F.coalesce(
-        F.col("class").isin("BLOCK", "STRAY", "DUPLICATE", "AGAIN", "FORMER"), F.lit(False)
-    )
-    twice_before = F.count_if(F.col("class") == "DUPLICATE").over(
-        queue.orderBy("last_position").rangeBetween(Window.unboundedPreceding, Window.currentRow)
-    )
-    here = F.struct("first_offset", "last_offset", "last_position", "twice_before")
-    before = F.last(F.when(is_there, here), ignorenulls=True).over(
-        queue.orderBy("first_offset", "last_offset").rowsBetween(Window.unboundedPreceding, -1)
-    )
-    missing = F.try_subtract(
-        F.try_subtract(F.col("first_offset"), F.col("before.last_offset")), F.lit(1)
-    )
-    own = F.struct(*(F.col(name) for name in _SPAN[len(QUEUE) :]))
-    hole = F.struct(
-        F.lit("HOLE").alias("class"),
-        missing.alias("messages"),
-        F.try_add(F.col("before.last_offset"), F.lit(1)).alias("first_offset"),
-        F.try_subtract(F.col("first_offset"), F.lit(1)).alias("last_offset"),
-        F.col("before.last_position").alias("first_position"),
-        F.col("first_position").alias("last_position"),
-        F.lit(None).cast("string").alias("detail"),
-    )
-    is_hole = is_there & (missing > 0) & (F.col("twice_before") == F.col("before.twice_before"))
+    here = "struct(first_offset, last_offset, last_position, twice_before)"
+    is_hole = f"{_IS_THERE} and {_MISSING} > 0 and twice_before = before.twice_before"
     return (
-        spans.withColumn("twice_before", twice_before)
-        .withColumn("before", before)
-        .select(
-            *QUEUE, F.explode(F.array_compact(F.array(own, F.when(is_hole, hole)))).alias("one")
+        spans.withColumn(
+            "twice_before",
+            f"""count_if(class = 'DUPLICATE') over (partition by {_QUEUE} order by last_position
+                range between unbounded preceding and current row)""",
+        )
+        .withColumn(
+            "before",
+            f"""last(if({_IS_THERE}, {here}, null), true) over (partition by {_QUEUE}
+                order by first_offset, last_offset
+                rows between unbounded preceding and 1 preceding)""",
+        )
+        .selectExpr(
+            *QUEUE,
+            f"""explode(array_compact(array(struct({", ".join(_SPAN)}),
+                if({is_hole}, {_HOLE}, null)))) one""",
         )
         .select(*QUEUE, "one.*")
-        .where(~F.coalesce(F.col("class").isin("BLOCK", "STRAY"), F.lit(False)))
+        .where("not coalesce(class in ('BLOCK', 'STRAY'), false)")
     )
 
 
@@ -295,34 +250,29 @@ def _with_damage(trouble: Frame, tables: Tables) -> Frame:
     """`fault_position`: the damage of the log in whose bytes a lost record was, or which is between
     the records around a hole."""
     damage = (
-        tables.faults.where(F.col("kind").isin(*HIDING) & F.col("position").isNotNull())
-        .groupBy(F.col("store").alias("fault_store"), F.col("position").alias("fault_begin"))
-        .agg(F.max(F.coalesce("size", F.lit(1))).alias("size"))
-        .withColumn(
-            "fault_end", F.try_add(F.col("fault_begin"), F.greatest(F.col("size"), F.lit(1)))
-        )
+        tables.faults.where(f"kind in {HIDING} and position is not null")
+        .selectExpr("store fault_store", "position fault_begin", "size")
+        .groupBy("fault_store", "fault_begin")
+        .agg("try_add(fault_begin, greatest(max(coalesce(size, 1)), 1)) fault_end")
     )
-    is_lost, is_hole = F.col("class") == "LOST", F.col("class") == "HOLE"
-    begin, end = F.col("fault_begin"), F.col("fault_end")
-    first, last = F.col("first_position"), F.col("last_position")
-    explains = (is_lost & (begin <= first) & (end > first)) | (
-        is_hole & (begin < last) & (end > first)
+    explains = F.expr(
+        "(class = 'LOST' and fault_begin <= first_position and fault_end > first_position)"
+        " or (class = 'HOLE' and fault_begin < last_position and fault_end > first_position)"
     )
+    same_store = F.col("store") == F.col("fault_store")
     return (
-        trouble.join_where(
-            F.broadcast(damage), [F.col("store") == F.col("fault_store"), explains], "left"
-        )
-        .groupBy(*_SPAN)
-        .agg(F.min("fault_begin").alias("fault_position"))
+        trouble.join_where(F.broadcast(damage), [same_store, explains], "left")
+        .groupBy(*QUEUE, *_SPAN)
+        .agg("min(fault_begin) fault_position")
     )
 
 
 def _summed(trouble: Frame) -> Frame:
     return trouble.groupBy(*QUEUE, "class", "fault_position").agg(
-        F.try_sum("messages").alias("messages"),
-        F.min("first_offset").alias("first_offset"),
-        F.max("last_offset").alias("last_offset"),
-        F.min("first_position").alias("first_position"),
-        F.max("last_position").alias("last_position"),
-        F.min_by("detail", "first_offset").alias("detail"),
+        "try_sum(messages) messages",
+        "min(first_offset) first_offset",
+        "max(last_offset) last_offset",
+        "min(first_position) first_position",
+        "max(last_position) last_position",
+        "min_by(detail, first_offset) detail",
     )

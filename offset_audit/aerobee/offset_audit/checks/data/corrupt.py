@@ -8,21 +8,23 @@ to BAD_CONFIG, a step of the clock to CLOCK; a missing queue file is counted by 
 
 from __future__ import annotations
 
+from typing import Final
+
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data import fault_kinds
 from aerobee.offset_audit.checks.data.compare import compared
-from aerobee.offset_audit.checks.data.places import by_place, place_text
+from aerobee.offset_audit.checks.data.places import PLACE, by_place
 from aerobee.offset_audit.checks.data.stores import (
+    LOSS_SEVERITY,
     STORE,
-    loss_severity,
     repair_command,
     verify_command,
     with_roles,
 )
-from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
+from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.frames import functions as F
-from aerobee.offset_audit.frames.frame import Frame
-from aerobee.offset_audit.frames.functions import Column
+from aerobee.offset_audit.frames.frame import Frame, union
+from aerobee.offset_audit.rules.texts import either, phrase
 from aerobee.offset_audit.tables import Tables
 
 MEANINGS = {
@@ -50,6 +52,26 @@ TABLE_MEANINGS = {
 }
 
 
+_EVIDENCE: Final = phrase(
+    "{kind}: {meaning}, {faults|time|times} in "
+    "{file}{place}{message}{unreadable}{lost_in_it}{why}; store {store}.",
+    meaning=f"coalesce({F.chosen(F.col('kind'), MEANINGS).sql}, 'damage')",
+    place=either("first.position is not null", ", first at byte {first.position}"),
+    message=either(
+        "first.queue_offset is not null",
+        ", {first.topic}/{first.queue_id} queue offset {first.queue_offset}",
+    ),
+    unreadable=either("bytes > 0", "; {bytes} bytes"),
+    lost_in_it=either("lost > 0", "; {lost|message|messages} lost in it"),
+    why=either("first.detail is not null", " ({first.detail})"),
+)
+_SEVERITY: Final = f"""case when kind = 'TORN' and coalesce(lost = 0, true) then '{Severity.INFO}'
+    when kind in {fault_kinds.OF_LOG} then {LOSS_SEVERITY}
+    when kind in {fault_kinds.WARNINGS} then '{Severity.WARNING}' else '{Severity.ERROR}' end"""
+_ELSEWHERE: Final = (fault_kinds.TIME_BACKWARD, *fault_kinds.OF_TABLES, *fault_kinds.OF_QUEUES)
+"""Kinds that other checks report."""
+
+
 def _corrupt(tables: Tables, limits: Limits) -> Frame:
     """One finding for each file and kind of damage, and for each queue with wrong entries."""
     return _of_files(tables, limits).unionByName(_of_messages(tables, limits))
@@ -58,106 +80,73 @@ def _corrupt(tables: Tables, limits: Limits) -> Frame:
 def _of_files(tables: Tables, limits: Limits) -> Frame:
     lost = (
         compared(tables, limits)
-        .where(F.col("fault_position").isNotNull())
-        .groupBy("store", F.col("fault_position").alias("position"))
-        .agg(F.try_sum("messages").alias("lost"))
+        .where("fault_position is not null")
+        .selectExpr("store", "fault_position position", "messages")
+        .groupBy("store", "position")
+        .agg("try_sum(messages) lost")
     )
-    kind = F.col("kind")
-    is_small_fall = (kind == fault_kinds.BAD_TIME) & ~F.coalesce(
-        F.col("back_ms") > limits.clock_skew_ms, F.lit(False)
-    )
-    told = ~(
-        is_small_fall
-        | kind.startswith(fault_kinds.INDEX_PREFIX)
-        | kind.isin(fault_kinds.TIME_BACKWARD, *fault_kinds.OF_TABLES, *fault_kinds.OF_QUEUES)
-    )
-    of_log = kind.isin(*fault_kinds.OF_LOG)
+    is_small_fall = f"""(kind = '{fault_kinds.BAD_TIME}'
+        and not coalesce(back_ms > {limits.clock_skew_ms}, false))"""
     found = (
-        tables.faults.where(told)
+        tables.faults.where(
+            f"""not ({is_small_fall} or startswith(kind, '{fault_kinds.INDEX_PREFIX}')
+                or kind in {_ELSEWHERE})"""
+        )
         .join(F.broadcast(lost), ["store", "position"], "left")
         .groupBy(*STORE, "file", "kind")
         .agg(
-            F.count("*").alias("faults"),
-            F.min_by(
-                F.struct("position", "topic", "queue_id", "queue_offset", "size", "detail"),
-                F.coalesce("position", F.lit(0)),
-            ).alias("first"),
-            F.max("position").alias("last_position"),
-            F.try_sum("size").alias("bytes"),
-            F.try_sum("lost").alias("lost"),
-            F.count_distinct("topic", "queue_id").alias("named"),
+            "count(1) faults",
+            "min_by(struct(position, topic, queue_id, queue_offset, size, detail),"
+            " coalesce(position, 0)) first",
+            "try_sum(size) bytes",
+            "try_sum(lost) lost",
+            "count(distinct topic, queue_id) named",
         )
-        .withColumn("topic", F.when(F.col("named") <= 1, F.col("first.topic")))
-        .withColumn("queue_id", F.when(F.col("named") <= 1, F.col("first.queue_id")))
-        # Each is damage to one message; damage in which no message is known to be has no count.
-        .withColumn(
-            "messages",
-            F.when(kind.isin("BAD_CRC", fault_kinds.BAD_TIME), F.col("faults")).otherwise(
-                F.col("lost")
-            ),
+        .withColumns(
+            {
+                "topic": "if(named <= 1, first.topic, null)",
+                "queue_id": "if(named <= 1, first.queue_id, null)",
+            }
         )
     )
-    harmless = (kind == "TORN") & F.coalesce(F.col("lost") == 0, F.lit(True))
     return finding_rows(
         with_roles(found, tables),
         "CORRUPT",
-        severity=F.when(harmless, Severity.INFO.value)
-        .when(of_log, loss_severity())
-        .when(kind.isin(*fault_kinds.WARNINGS), Severity.WARNING.value)
-        .otherwise(Severity.ERROR.value),
-        evidence=_file_evidence(),
-        affected=F.col("messages"),
+        severity=_SEVERITY,
+        evidence=_EVIDENCE,
+        # Each is damage to one message; damage in which no message is known to be has no count.
+        affected=f"if(kind in ('BAD_CRC', '{fault_kinds.BAD_TIME}'), faults, lost)",
         command=verify_command(),
-    )
-
-
-def _file_evidence() -> Column:
-    first = F.col("first")
-    message = F.when(
-        first.queue_offset.isNotNull(),
-        sentence(", {first.topic}/{first.queue_id} queue offset {first.queue_offset}"),
-    ).otherwise("")
-    return sentence(
-        "{kind}: {meaning}, {faults|time|times} in "
-        "{file}{place}{message}{unreadable}{lost_in_it}{why}; store {store}.",
-        meaning=F.coalesce(F.chosen(F.col("kind"), MEANINGS), F.lit("damage")),
-        place=F.when(
-            first.position.isNotNull(), sentence(", first at byte {first.position}")
-        ).otherwise(""),
-        message=message,
-        unreadable=F.when(F.col("bytes") > 0, sentence("; {bytes} bytes")).otherwise(""),
-        lost_in_it=F.when(
-            F.col("lost") > 0,
-            sentence("; {lost|message|messages} lost in it"),
-        ).otherwise(""),
-        why=F.when(first.detail.isNotNull(), sentence(" ({first.detail})")).otherwise(""),
     )
 
 
 def _of_messages(tables: Tables, limits: Limits) -> Frame:
     """Records and entries that contradict each other, with either one intact."""
     trouble = compared(tables, limits)
-    parts = []
-    for name, meaning in (
-        ("TAGS_CODE", "of the queue have a wrong tags code: filters by tag skip the message"),
-        ("BAD_ENTRY", "of the queue lead to another place or size than their record's"),
-        ("HEADER", "lead to a record with the header of another message"),
-    ):
-        parts.append(
+    return union(
+        [
             finding_rows(
-                with_roles(by_place(trouble.where(F.col("class") == name)), tables),
+                with_roles(by_place(trouble.where(f"class = '{name}'")), tables),
                 "CORRUPT",
-                severity=loss_severity() if name == "HEADER" else Severity.ERROR,
-                evidence=sentence(
+                severity=LOSS_SEVERITY if name == "HEADER" else Severity.ERROR,
+                evidence=phrase(
                     f"{name}: {{messages|entry|entries}} {meaning}: {{place}} ({{detail}}); "
                     f"the first is at byte {{first_position}} of the log in {{store}}.",
-                    place=place_text(),
+                    place=PLACE,
                 ),
-                affected=F.col("messages"),
+                affected="messages",
                 command=repair_command(),
             )
-        )
-    return parts[0].unionByName(parts[1]).unionByName(parts[2])
+            for name, meaning in (
+                (
+                    "TAGS_CODE",
+                    "of the queue have a wrong tags code: filters by tag skip the message",
+                ),
+                ("BAD_ENTRY", "of the queue lead to another place or size than their record's"),
+                ("HEADER", "lead to a record with the header of another message"),
+            )
+        ]
+    )
 
 
 CORRUPT = Check(
@@ -172,20 +161,20 @@ CORRUPT = Check(
 def _bad_config(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each file and kind of damage."""
     found = (
-        tables.faults.where(F.col("kind").isin(*fault_kinds.OF_TABLES))
+        tables.faults.where(f"kind in {fault_kinds.OF_TABLES}")
         .groupBy(*STORE, "file", "kind")
-        .agg(F.first("detail", ignorenulls=True).alias("detail"))
+        .agg("first(detail, true) detail")
+        .withColumn("is_unreadable", f"kind = '{fault_kinds.BAD_CONFIG}'")
     )
-    is_unreadable = F.col("kind") == fault_kinds.BAD_CONFIG
     return finding_rows(
         with_roles(found, tables),
         "BAD_CONFIG",
-        severity=F.when(is_unreadable, Severity.ERROR.value).otherwise(Severity.WARNING.value),
-        evidence=sentence(
+        severity=f"if(is_unreadable, '{Severity.ERROR}', '{Severity.WARNING}')",
+        evidence=phrase(
             "{file} of {store} {is_so}: {detail}.",
-            is_so=F.chosen(F.col("kind"), TABLE_MEANINGS),
+            is_so=F.chosen(F.col("kind"), TABLE_MEANINGS).sql,
         ),
-        command=F.when(is_unreadable, repair_command()).otherwise(verify_command()),
+        command=F.when(F.col("is_unreadable"), repair_command()).otherwise(verify_command()),
     )
 
 

@@ -17,7 +17,6 @@ from aerobee.offset_audit.checks.progress.journal import BLOCK_RECORDS
 from aerobee.offset_audit.checks.progress.replicas import JOURNAL_TOPIC
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
-from aerobee.offset_audit.frames.functions import Window
 from aerobee.offset_audit.rules.names import IS_SYSTEM_GROUP
 from aerobee.offset_audit.tables import Tables
 
@@ -25,76 +24,62 @@ _TOPIC: Final = [*ORIGIN, "topic"]
 _BLOCK: Final = [*ORIGIN, "journal_block"]
 _READER: Final = [*ORIGIN, "group", "topic"]
 _MINUTE_MS: Final = 60_000
-_EARLIEST = Window.unboundedPreceding
+_UP_TO_NOW: Final = "rows between unbounded preceding and current row"
 
 
 def too_many_deliveries(tables: Tables) -> Frame:
     """Minutes by whose end a group had been given more of a topic than the store contained: ORIGIN,
     topic, group, minute, `claimed`, `stored`."""
     stored = _stored_by(tables)
-    delivered = _delivered_by(tables, stored)
-    minutes = stored.select(*_TOPIC, "minute", "ends").withColumnRenamed("minute", "stored_minute")
+    minutes = stored.selectExpr(*_TOPIC, "minute stored_minute", "ends")
     # The topic's last minute with messages, up to that of the commit; before all of them: none.
     return (
-        delivered.join(minutes, _TOPIC)
+        _delivered_by(tables, stored)
+        .join(minutes, _TOPIC)
         .groupBy(*_READER, "minute", "claimed")
         .agg(
-            F.max_by(
-                F.when(F.col("stored_minute") <= F.col("minute"), F.col("ends")),
-                F.when(F.col("stored_minute") <= F.col("minute"), F.col("stored_minute")),
-            ).alias("stored")
+            """max_by(if(stored_minute <= minute, ends, null),
+                if(stored_minute <= minute, stored_minute, null)) stored"""
         )
-        .where(F.col("claimed") > F.col("stored"))
+        .where("claimed > stored")
     )
 
 
 def _stored_by(tables: Tables) -> Frame:
     """By topic and minute with messages: `ends`, the sum of its queues' ends when the minute ended.
     Counted back from the log's end, which every message moved by one."""
-    later = (
-        Window.partitionBy(*_TOPIC)
-        .orderBy(F.desc("minute"))
-        .rowsBetween(_EARLIEST, Window.currentRow)
-    )
     return (
-        tables.minutes.where(F.col("tier") == "STORED")
+        tables.minutes.where("tier = 'STORED'")
         .groupBy(*_TOPIC, "minute")
-        .agg(F.try_sum("messages").alias("messages"))
+        .agg("try_sum(messages) messages")
         .join(_whole_topics(tables), _TOPIC)
-        .withColumn("since", F.try_sum("messages").over(later))
         .withColumn(
-            "ends", F.try_add(F.try_subtract(F.col("end"), F.col("since")), F.col("messages"))
+            "since",
+            f"""try_sum(messages) over (partition by {", ".join(_TOPIC)}
+                order by minute desc nulls last {_UP_TO_NOW})""",
         )
+        .withColumn("ends", "try_add(try_subtract(topic_end, since), messages)")
         .select(*_TOPIC, "minute", "ends", "messages")
     )
 
 
 def _whole_topics(tables: Tables) -> Frame:
-    """`end`: the sum of the ends of a topic's queues according to the log, for topics of which the
-    log has all messages between the first and the last of each queue, each once and in order."""
+    """`topic_end`: the sum of the ends of a topic's queues according to the log, for topics of
+    which the log has all messages between the first and the last of each queue, each once and in
+    order."""
     queue = [*_TOPIC, "queue_id"]
-    before = F.lag("last_position").over(Window.partitionBy(*queue).orderBy("first_offset"))
-    queues = (
-        _whole_stores(tables, tables.queue_ranges.where(F.col("source") == "LOG"))
-        .withColumn("is_after", F.coalesce(before < F.col("first_position"), F.lit(True)))
+    before = f"""lag(last_position) over (partition by {", ".join(queue)} order by first_offset)"""
+    return (
+        _whole_stores(tables, tables.queue_ranges.where("source = 'LOG'"))
+        .withColumn("is_after", f"coalesce({before} < first_position, true)")
         .groupBy(*queue)
         .agg(
-            F.try_add(F.max("last_offset"), F.lit(1)).alias("end"),
-            (
-                F.bool_and("is_after")
-                & (F.try_sum("disorders") == 0)
-                & (
-                    F.try_sum("messages")
-                    == F.try_add(
-                        F.try_subtract(F.max("last_offset"), F.min("first_offset")), F.lit(1)
-                    )
-                )
-            ).alias("is_whole"),
+            "try_add(max(last_offset), 1) queue_end",
+            """bool_and(is_after) and try_sum(disorders) = 0 and try_sum(messages) =
+                try_add(try_subtract(max(last_offset), min(first_offset)), 1) is_whole""",
         )
-    )
-    return (
-        queues.groupBy(*_TOPIC)
-        .agg(F.try_sum("end").alias("end"), F.bool_and("is_whole").alias("is_whole"))
+        .groupBy(*_TOPIC)
+        .agg("try_sum(queue_end) topic_end", "bool_and(is_whole) is_whole")
         .where("is_whole")
         .drop("is_whole")
     )
@@ -102,15 +87,12 @@ def _whole_topics(tables: Tables) -> Frame:
 
 def _whole_stores(tables: Tables, rows: Frame) -> Frame:
     """Rows of stores whose own journal was read, and in whose log the minute never falls."""
-    spoke = tables.brokers.where(F.col("answered") & (F.col("role") != "STORE")).select(*ORIGIN)
-    before_ms = F.try_add(F.col("store_ms"), F.col("back_ms"))
-    is_within_minute = F.expr(f"store_ms div {_MINUTE_MS}") == F.floor(before_ms / _MINUTE_MS)
+    spoke = tables.brokers.where("answered and role <> 'STORE'").select(*ORIGIN)
+    before_ms = "try_add(store_ms, back_ms)"
     fallen = tables.faults.where(
-        (F.col("kind") == fault_kinds.BAD_TIME)
-        | (
-            (F.col("kind") == fault_kinds.TIME_BACKWARD)
-            & ~F.coalesce(is_within_minute, F.lit(False))
-        )
+        f"""kind = '{fault_kinds.BAD_TIME}' or (kind = '{fault_kinds.TIME_BACKWARD}'
+            and not coalesce(
+                store_ms div {_MINUTE_MS} = floor({before_ms} / {_MINUTE_MS}), false))"""
     ).select(*ORIGIN)
     return rows.join(F.broadcast(spoke.unionByName(fallen).distinct()), ORIGIN, "left_anti")
 
@@ -118,54 +100,45 @@ def _whole_stores(tables: Tables, rows: Frame) -> Frame:
 def _delivered_by(tables: Tables, stored: Frame) -> Frame:
     """By group, topic and minute with commits: `claimed`, the sum of the group's highest offsets
     when the minute ended, for queues with messages in the log."""
-    queues = tables.queue_ranges.where(F.col("source") == "LOG").select(*_TOPIC, "queue_id")
-    highest = (
-        tables.journal.where((F.col("kind") == "commit") & ~F.expr(IS_SYSTEM_GROUP))
-        .join(F.broadcast(queues.distinct()), [*_TOPIC, "queue_id"], "left_semi")
-        .withColumn("journal_block", F.expr(f"journal_offset div {BLOCK_RECORDS}"))
-        .join(_journal_minutes(stored), _BLOCK)
-        .where(
-            (F.col("journal_offset") >= F.col("records_begin"))
-            & (F.col("journal_offset") < F.col("records_end"))
-        )
-        .groupBy(*_READER, "queue_id", "minute")
-        .agg(F.max("offset").alias("offset"))
-    )
-    of_queue = Window.partitionBy(*_READER, "queue_id").orderBy("minute")
-    of_topic = Window.partitionBy(*_READER).orderBy("minute")
-    risen = F.max("offset").over(of_queue.rowsBetween(_EARLIEST, Window.currentRow))
-    before = F.max("offset").over(of_queue.rowsBetween(_EARLIEST, -1))
+    queues = tables.queue_ranges.where("source = 'LOG'").select(*_TOPIC, "queue_id")
+    reader = ", ".join(_READER)
+    of_queue = f"max(offset) over (partition by {reader}, queue_id order by minute"
+    earlier = f"{of_queue} rows between unbounded preceding and 1 preceding)"
     return (
-        highest.withColumn("delivered", F.try_subtract(risen, F.coalesce(before, F.lit(0))))
+        tables.journal.where(f"kind = 'commit' and not {IS_SYSTEM_GROUP}")
+        .join(F.broadcast(queues.distinct()), [*_TOPIC, "queue_id"], "left_semi")
+        .withColumn("journal_block", f"journal_offset div {BLOCK_RECORDS}")
+        .join(_journal_minutes(stored), _BLOCK)
+        .where("journal_offset >= records_begin and journal_offset < records_end")
+        .groupBy(*_READER, "queue_id", "minute")
+        .agg("max(offset) offset")
+        .withColumn("delivered", f"try_subtract({of_queue} {_UP_TO_NOW}), coalesce({earlier}, 0))")
         .groupBy(*_READER, "minute")
-        .agg(F.try_sum("delivered").alias("delivered"))
-        .withColumn(
-            "claimed",
-            F.try_sum("delivered").over(of_topic.rowsBetween(_EARLIEST, Window.currentRow)),
+        .agg("try_sum(delivered) delivered")
+        .selectExpr(
+            *_READER,
+            "minute",
+            f"""try_sum(delivered) over (partition by {reader} order by minute {_UP_TO_NOW})
+                claimed""",
         )
-        .select(*_READER, "minute", "claimed")
     )
 
 
 def _journal_minutes(stored: Frame) -> Frame:
     """The journal records stored in each minute, once for each block that they are in, so that
     commits can be joined by equality."""
-    begin, end = F.col("records_begin"), F.col("records_end")
     return (
-        stored.where(F.col("topic") == JOURNAL_TOPIC)
-        .withColumnRenamed("ends", "records_end")
-        .withColumn("records_begin", F.try_subtract("records_end", "messages"))
-        .where((begin >= 0) & (begin < end))
-        .select(
+        stored.where(f"topic = '{JOURNAL_TOPIC}'")
+        .selectExpr(
+            *ORIGIN, "minute", "try_subtract(ends, messages) records_begin", "ends records_end"
+        )
+        .where("records_begin >= 0 and records_begin < records_end")
+        .selectExpr(
             *ORIGIN,
             "minute",
             "records_begin",
             "records_end",
-            F.explode(
-                F.expr(
-                    f"sequence(records_begin div {BLOCK_RECORDS},"
-                    f" (records_end - 1) div {BLOCK_RECORDS})"
-                )
-            ).alias("journal_block"),
+            f"""explode(sequence(records_begin div {BLOCK_RECORDS},
+                (records_end - 1) div {BLOCK_RECORDS})) journal_block""",
         )
     )

@@ -15,36 +15,34 @@ from __future__ import annotations
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compared
-from aerobee.offset_audit.checks.data.places import by_place, place_text
+from aerobee.offset_audit.checks.data.places import PLACE, by_place
 from aerobee.offset_audit.checks.data.stores import (
-    loss_severity,
+    LOSS_SEVERITY,
     repair_command,
     verify_command,
     with_roles,
 )
-from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
-from aerobee.offset_audit.frames import functions as F
+from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.frames.functions import Column
+from aerobee.offset_audit.rules.texts import phrase
 from aerobee.offset_audit.tables import Tables
 
 
 def _gap(tables: Tables, limits: Limits) -> Frame:
     """One finding for each queue, or for a store with many."""
-    lost = compared(tables, limits).where(
-        F.col("class").isin("LOST", "HOLE") & F.col("fault_position").isNull()
-    )
+    lost = compared(tables, limits).where("class in ('LOST', 'HOLE') and fault_position is null")
     return finding_rows(
         with_roles(by_place(lost), tables),
         "GAP",
-        severity=loss_severity(),
-        evidence=sentence(
+        severity=LOSS_SEVERITY,
+        evidence=phrase(
             "{messages|message is|messages are} not in the log: {place}; {listed} of "
             "them are still listed by their queues; around byte {first_position} of "
             "the log in {store}.",
-            place=place_text(),
+            place=PLACE,
         ),
-        affected=F.col("messages"),
+        affected="messages",
         command=verify_command(),
     )
 
@@ -73,13 +71,13 @@ def _faults_and_former_lives(
     `fault`, information for those of class `former`, whose evidence ends with `note`."""
 
     def findings(rows_of: str, severity: Severity, end: str) -> Frame:
-        rows = found.where(F.col("class") == rows_of)
+        rows = found.where(f"class = '{rows_of}'")
         return finding_rows(
             with_roles(by_place(rows), tables),
             check,
             severity=severity,
-            evidence=sentence(f"{evidence}{end}.", place=place_text()),
-            affected=F.col("messages"),
+            evidence=phrase(f"{evidence}{end}.", place=PLACE),
+            affected="messages",
             command=command,
         )
 

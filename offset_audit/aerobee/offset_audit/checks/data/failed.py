@@ -15,95 +15,83 @@ from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compared
 from aerobee.offset_audit.checks.data.fault_kinds import HIDING
 from aerobee.offset_audit.checks.data.stores import (
+    LOSS_SEVERITY,
     ORIGIN,
     STORE,
-    loss_severity,
     verify_command,
     whole_until,
     with_roles,
 )
-from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
+from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.rules.texts import either, phrase
 from aerobee.offset_audit.tables import Tables
 from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
 
 _QUEUE: Final = [*STORE, "topic", "queue_id"]
 _COPY: Final = [*STORE, "group", "copied", "attempt"]
 """`copied`: the id shared by all copies of a message."""
+_COPIED: Final = "coalesce(origin_id, unique_key)"
 
 
 def _readable(rows: Frame, tables: Tables) -> Frame:
-    damaged = tables.faults.where(F.col("kind").isin(list(HIDING))).select(*STORE).distinct()
+    damaged = tables.faults.where(f"kind in {HIDING}").select(*STORE).distinct()
     return rows.join(F.broadcast(damaged), STORE, "left_anti")
 
 
 # ------------------------------------------------------------------------------------- letters
 
+_ORIGIN_TOLD: Final = either(
+    "first.origin_topic is null",
+    " does not name the message that failed",
+    " names {first.origin_topic}/{first.origin_queue_id}, queue offset {first.origin_offset}, "
+    "which that queue never had",
+)
+
 
 def _letters_of_nowhere(tables: Tables) -> Frame:
     """By queue and group: `messages`, those without a named origin (`unnamed`), and the first."""
-    begins = tables.log_ranges.groupBy(*STORE).agg(F.min("begin").alias("log_begin"))
+    begins = tables.log_ranges.groupBy(*STORE).agg("min(begin) log_begin")
     ends = (
-        tables.queue_ranges.where(F.col("source") == "LOG")
-        .groupBy(
-            *STORE,
-            F.col("topic").alias("origin_topic"),
-            F.col("queue_id").alias("origin_queue_id"),
-        )
-        .agg(F.max("last_offset").alias("last_offset"))
-    )
-    is_unnamed = F.col("origin_topic").isNull()
-    # Only while the log has the place of the original: what was there before is unknown.
-    is_strange = (F.col("origin_position") >= F.col("log_begin")) & (
-        F.col("origin_offset") > F.coalesce("last_offset", F.lit(-1))
+        tables.queue_ranges.where("source = 'LOG'")
+        .selectExpr(*STORE, "topic origin_topic", "queue_id origin_queue_id", "last_offset")
+        .groupBy(*STORE, "origin_topic", "origin_queue_id")
+        .agg("max(last_offset) last_offset")
     )
     return (
-        _readable(tables.failed.where(F.col("state") == "DEAD"), tables)
+        _readable(tables.failed.where("state = 'DEAD'"), tables)
         .join(F.broadcast(begins), STORE, "left")
         .join(ends, [*STORE, "origin_topic", "origin_queue_id"], "left")
-        .where(is_unnamed | F.coalesce(is_strange, F.lit(False)))
+        # Only while the log has the place of the original: what was there before is unknown.
+        .where(
+            """origin_topic is null or coalesce(
+                origin_position >= log_begin and origin_offset > coalesce(last_offset, -1),
+                false)"""
+        )
         .groupBy(*_QUEUE, "group")
         .agg(
-            F.count("*").alias("messages"),
-            F.count_if(is_unnamed).alias("unnamed"),
-            F.min_by(
-                F.struct(
-                    "queue_offset",
-                    "position",
-                    "unique_key",
-                    "origin_topic",
-                    "origin_queue_id",
-                    "origin_offset",
-                ),
-                "position",
-            ).alias("first"),
+            "count(1) messages",
+            "count_if(origin_topic is null) unnamed",
+            """min_by(struct(queue_offset, position, unique_key, origin_topic, origin_queue_id,
+                origin_offset), position) first""",
         )
     )
 
 
 def _dead_letter_origin(tables: Tables, limits: Limits) -> Frame:
     """One finding for each queue of dead letters."""
-    named = sentence(
-        " names {first.origin_topic}/{first.origin_queue_id}, queue offset "
-        "{first.origin_offset}, which that queue never had"
-    )
     return finding_rows(
         with_roles(_letters_of_nowhere(tables), tables),
         "DEAD_LETTER_ORIGIN",
-        severity=F.when(F.col("messages") == F.col("unnamed"), Severity.WARNING.value).otherwise(
-            Severity.ERROR.value
-        ),
-        evidence=sentence(
+        severity=f"if(messages = unnamed, '{Severity.WARNING}', '{Severity.ERROR}')",
+        evidence=phrase(
             "{messages|dead letter|dead letters} of group {group} without origin; the "
             "first, queue offset {first.queue_offset} at byte {first.position} of the "
             "log, id {first.unique_key},{origin}; store {store}.",
-            origin=F.when(
-                F.col("first.origin_topic").isNull(),
-                " does not name the message that failed",
-            ).otherwise(named),
+            origin=_ORIGIN_TOLD,
         ),
-        affected=F.col("messages"),
+        affected="messages",
         command=verify_command(),
     )
 
@@ -115,24 +103,22 @@ def _retry_lost(tables: Tables, limits: Limits) -> Frame:
     """One finding for each group in a store."""
     lost = _never_copied(tables, limits).unionByName(_never_arrived(tables, limits))
     found = lost.groupBy(*STORE, "group").agg(
-        F.count("*").alias("messages"),
-        F.count_if("is_copied").alias("copied"),
-        F.min_by(F.struct("topic", "queue_id", "queue_offset", "is_copied"), "at_ms").alias(
-            "first"
-        ),
+        "count(1) messages",
+        "count_if(is_copied) copied",
+        "min_by(struct(topic, queue_id, queue_offset, is_copied), at_ms) first",
     )
     return finding_rows(
         with_roles(found, tables),
         "RETRY_LOST",
-        severity=loss_severity(),
-        evidence=sentence(
+        severity=LOSS_SEVERITY,
+        evidence=phrase(
             "{messages|message|messages} of group {group} failed and will not come "
             "again: {messages - copied} sent back without a copy, {copied} with a copy that waits "
             "no more and is not in the retry topic; the first: "
             "{first.topic}/{first.queue_id}, queue offset {first.queue_offset}; store "
             "{store}.",
         ),
-        affected=F.col("messages"),
+        affected="messages",
         command=verify_command(),
     )
 
@@ -142,34 +128,25 @@ def _never_copied(tables: Tables, limits: Limits) -> Frame:
 
     Not for brokers that answered: their journal continues after their files were read.
     """
-    spoke = tables.brokers.where(F.col("answered") & (F.col("role") != "STORE")).select(*ORIGIN)
+    spoke = tables.brokers.where("answered and role <> 'STORE'").select(*ORIGIN)
     copied = (
-        tables.journal.where(F.col("kind") == "copied")
-        .groupBy(*ORIGIN)
-        .agg(F.max("number").alias("copied_through"))
+        tables.journal.where("kind = 'copied'").groupBy(*ORIGIN).agg("max(number) copied_through")
     )
     stores = tables.log_ranges.select(*STORE).distinct()
     sent_back = (
-        tables.journal.where(F.col("kind") == "sentBack")
+        tables.journal.where("kind = 'sentBack'")
         .join(F.broadcast(copied), ORIGIN)
         .join(F.broadcast(whole_until(tables, limits, "entries_until_ms")), ORIGIN)
-        .where(
-            (F.col("number") < F.col("copied_through"))
-            & (F.col("timestamp_ms") <= F.col("until_ms"))
-        )
+        .where("number < copied_through and timestamp_ms <= until_ms")
         .join(F.broadcast(spoke.distinct()), ORIGIN, "left_anti")
         .join(F.broadcast(stores), ORIGIN)
     )
-    copies = tables.failed.where(F.col("number").isNotNull()).select(*STORE, "number")
+    copies = tables.failed.where("number is not null").select(*STORE, "number")
     return (
         _readable(sent_back, tables)
         .join(copies, [*STORE, "number"], "left_anti")
-        .select(
-            *_QUEUE,
-            "group",
-            F.col("offset").alias("queue_offset"),
-            F.col("timestamp_ms").alias("at_ms"),
-            F.lit(False).alias("is_copied"),
+        .selectExpr(
+            *_QUEUE, "group", "offset queue_offset", "timestamp_ms at_ms", "false is_copied"
         )
     )
 
@@ -180,88 +157,79 @@ def _never_arrived(tables: Tables, limits: Limits) -> Frame:
     A copy may be rolled forward, and then waits as another record: the message counts. What its
     queue does not list is reported by MISSING_ENTRY.
     """
-    copies = tables.failed.withColumn("copied", F.coalesce("origin_id", "unique_key"))
-    waited = copies.where(F.col("state") == "WAITING")
+    copies = tables.failed.withColumn("copied", _COPIED)
+    waited = copies.where("state = 'WAITING'")
     still = waited.join(
         tables.pending.select(*STORE, "position").distinct(), [*STORE, "position"], "left_semi"
     )
-    there = copies.where(F.col("state") == "RETRY").select(*_COPY).unionByName(still.select(*_COPY))
+    there = copies.where("state = 'RETRY'").select(*_COPY).unionByName(still.select(*_COPY))
     topics = (
-        tables.topics.where(F.col("topic").startswith(RETRY_PREFIX))
-        .select(*ORIGIN, F.col("topic").alias("retry_topic"))
+        tables.topics.where(f"startswith(topic, '{RETRY_PREFIX}')")
+        .selectExpr(*ORIGIN, "topic retry_topic")
         .distinct()
     )
     unlisted = compared(tables, limits).select(*_QUEUE).distinct()
     return (
-        _readable(waited.where(F.col("copied").isNotNull()), tables)
+        _readable(waited.where("copied is not null"), tables)
         .join(F.broadcast(whole_until(tables, limits, "entries_until_ms")), ORIGIN)
-        .where(F.col("store_ms") <= F.col("until_ms"))
-        .withColumn("retry_topic", F.concat(F.lit(RETRY_PREFIX), F.col("group")))
+        .where("store_ms <= until_ms")
+        .withColumn("retry_topic", f"concat('{RETRY_PREFIX}', group)")
         .join(F.broadcast(topics), [*ORIGIN, "retry_topic"], "left_semi")
         .join(F.broadcast(unlisted), _QUEUE, "left_anti")
         .join(there, _COPY, "left_anti")
         .groupBy(*_COPY)
-        .agg(
-            F.min_by(F.struct("topic", "queue_id", "queue_offset", "store_ms"), "position").alias(
-                "one"
-            )
-        )
-        .select(
+        .agg("min_by(struct(topic, queue_id, queue_offset, store_ms), position) one")
+        .selectExpr(
             *STORE,
-            F.col("one.topic").alias("topic"),
-            F.col("one.queue_id").alias("queue_id"),
+            "one.topic topic",
+            "one.queue_id queue_id",
             "group",
-            F.col("one.queue_offset").alias("queue_offset"),
-            F.col("one.store_ms").alias("at_ms"),
-            F.lit(True).alias("is_copied"),
+            "one.queue_offset queue_offset",
+            "one.store_ms at_ms",
+            "true is_copied",
         )
     )
 
 
-_PLACE: Final = ["topic", "queue_id", "queue_offset"]
+_ENDS: Final = (
+    "count(1) copies",
+    "min(position) at",
+    "min_by(struct(topic, queue_id, queue_offset), position) first",
+    "max_by(struct(topic, queue_id, queue_offset), position) last",
+)
+"""Of several copies of one message."""
+_TWICE: Final = [*STORE, "group", "copies", "at", "first", "last"]
 
 
 def _copied_twice(tables: Tables) -> Frame:
     """Numbers of the journal under which the log has more than one copy. A record moved on from a
     copy has no number of the journal."""
     return (
-        _readable(tables.failed.where(F.col("number").isNotNull()), tables)
+        _readable(tables.failed.where("number is not null"), tables)
         .groupBy(*STORE, "group", "number")
-        .agg(
-            F.count("*").alias("copies"),
-            F.min("position").alias("at"),
-            F.min_by(F.struct(*_PLACE), "position").alias("first"),
-            F.max_by(F.struct(*_PLACE), "position").alias("last"),
-        )
-        .where(F.col("copies") > 1)
-        .drop("number")
+        .agg(*_ENDS)
+        .where("copies > 1")
+        .select(*_TWICE)
     )
 
 
 def _delivered_twice(tables: Tables) -> Frame:
     """Messages that are in the retry topic more often than the journal recorded copies. Those that
     reached it before their first copy in the log have copies that were removed."""
-    copies = _readable(tables.failed, tables).withColumn(
-        "copied", F.coalesce("origin_id", "unique_key")
-    )
+    copies = _readable(tables.failed, tables).withColumn("copied", _COPIED)
     waited = (
-        copies.where((F.col("state") == "WAITING") & F.col("number").isNotNull())
+        copies.where("state = 'WAITING' and number is not null")
         .groupBy(*_COPY)
-        .agg(F.count_distinct("number").alias("numbers"), F.min("position").alias("begin"))
+        .agg("count(distinct number) numbers", "min(position) begin")
     )
     return (
-        copies.where(F.col("state") == "RETRY")
+        copies.where("state = 'RETRY'")
         .join(waited, _COPY)
-        .where(F.col("position") > F.col("begin"))
+        .where("position > begin")
         .groupBy(*_COPY, "numbers")
-        .agg(
-            F.count("*").alias("copies"),
-            F.min("position").alias("at"),
-            F.min_by(F.struct(*_PLACE), "position").alias("first"),
-            F.max_by(F.struct(*_PLACE), "position").alias("last"),
-        )
-        .where(F.col("copies") > F.col("numbers"))
-        .select(*STORE, "group", "copies", "at", "first", "last")
+        .agg(*_ENDS)
+        .where("copies > numbers")
+        .select(*_TWICE)
     )
 
 
@@ -269,21 +237,19 @@ def _retry_twice(tables: Tables, limits: Limits) -> Frame:
     """One finding for each group in a store."""
     twice = _copied_twice(tables).unionByName(_delivered_twice(tables))
     found = twice.groupBy(*STORE, "group").agg(
-        F.count("*").alias("messages"),
-        F.sum("copies").alias("copies"),
-        F.min_by(F.struct("first", "last"), "at").alias("one"),
+        "count(1) messages", "sum(copies) copies", "min_by(struct(first, last), at) one"
     )
     return finding_rows(
         with_roles(found, tables),
         "RETRY_TWICE",
-        severity=F.lit(Severity.ERROR.value),
-        evidence=sentence(
+        severity=Severity.ERROR,
+        evidence=phrase(
             "{messages|message|messages} of group {group} failed once, with {copies} copies; the "
             "first: {one.first.topic}/{one.first.queue_id}, queue offset "
             "{one.first.queue_offset}, and {one.last.topic}/{one.last.queue_id}, queue offset "
             "{one.last.queue_offset}; store {store}.",
         ),
-        affected=F.col("messages"),
+        affected="messages",
         command=verify_command(),
     )
 

@@ -10,13 +10,21 @@ from typing import Final
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.stores import ORIGIN, STORE, verify_command, with_roles
-from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
+from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
-from aerobee.offset_audit.frames.functions import Column
+from aerobee.offset_audit.rules.texts import either, phrase
 from aerobee.offset_audit.tables import Tables
 
-_FIRST: Final = ("queue_offset", "position", "due_ms", "unique_key", "real_topic")
+ID_AND_TARGET: Final = phrase(
+    "{id}{target}",
+    id=either("first.unique_key is not null", ", id {first.unique_key}"),
+    target=either("first.real_topic is not null", ", for topic {first.real_topic}"),
+)
+"""Of the struct `first` of a waiting message."""
+_LATE_MS: Final = """try_subtract(alive_until_ms,
+    greatest(due_ms, if(due_ms is not null, store_ms, null)))"""
+"""Half messages are due by their producer's clock: they are not late before they were stored."""
 
 
 def _overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: str) -> Frame:
@@ -24,70 +32,58 @@ def _overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: 
 
     `meaning`: what did not happen to them.
     """
-    # Half messages are due by their producer's clock: they are not late before they were stored.
-    due_ms = F.greatest("due_ms", F.when(F.col("due_ms").isNotNull(), F.col("store_ms")))
-    late_ms = F.try_subtract(F.col("alive_until_ms"), due_ms)
     found = (
-        tables.pending.where((F.col("kind") == kind) & ~F.coalesce("resolved", F.lit(False)))
+        tables.pending.where(f"kind = '{kind}' and not coalesce(resolved, false)")
         .join(F.broadcast(_alive_until(tables, limits)), STORE, "left")
-        .where(late_ms > limits.overdue_ms)
+        .withColumn("late_ms", _LATE_MS)
+        .where(f"late_ms > {limits.overdue_ms}")
         .groupBy(*STORE, "topic", "queue_id")
         .agg(
-            F.count("*").alias("messages"),
-            F.min_by(F.struct(*_FIRST), "due_ms").alias("first"),
-            F.max(late_ms).alias("late_ms"),
-            F.max("alive_until_ms").alias("alive_until_ms"),
+            "count(1) messages",
+            "min_by(struct(queue_offset, position, due_ms, unique_key, real_topic), due_ms) first",
+            "max(late_ms) late_ms",
+            "max(alive_until_ms) alive_until_ms",
         )
     )
     return finding_rows(
         with_roles(found, tables),
         check,
         severity=Severity.ERROR,
-        evidence=sentence(
+        evidence=phrase(
             f"{{messages|message of |messages of }}{{topic}}/{{queue_id}} {meaning}; "
             f"the oldest, queue offset {{first.queue_offset}} at byte "
-            f"{{first.position}} of the log{{id}}{{target}}, was due at "
+            f"{{first.position}} of the log{{id_and_target}}, was due at "
             f"{{first.due_ms|instant}}, {{late_ms}} ms before "
             f"{{alive_until_ms|instant}}; store {{store}}.",
-            id=_told("unique_key", ", id "),
-            target=_told("real_topic", ", for topic "),
+            id_and_target=ID_AND_TARGET,
         ),
-        affected=F.col("messages"),
+        affected="messages",
         command=verify_command(),
     )
-
-
-def _told(name: str, before: str) -> Column:
-    value = F.col(f"first.{name}")
-    return F.when(value.isNotNull(), sentence(before + "{value}", value=value)).otherwise("")
 
 
 def _alive_until(tables: Tables, limits: Limits) -> Frame:
     """Until when each store's broker certainly worked: its newest record, or its reading as
     master."""
     newest = (
-        tables.queue_ranges.groupBy(*STORE)
-        .agg(F.max("last_store_ms").alias("newest_ms"))
-        .unionByName(tables.pending.groupBy(*STORE).agg(F.max("store_ms").alias("newest_ms")))
+        tables.queue_ranges.selectExpr(*STORE, "last_store_ms at_ms")
+        .unionByName(tables.pending.selectExpr(*STORE, "store_ms at_ms"))
         .groupBy(*STORE)
-        .agg(F.max("newest_ms").alias("newest_ms"))
+        .agg("max(at_ms) newest_ms")
     )
-    is_master = F.col("answered") & (F.col("role") == "MASTER")
+    is_master = "answered and role = 'MASTER'"
     running = (
         tables.brokers.groupBy(*ORIGIN)
         .agg(
-            F.max(F.when(is_master, F.col("ends_read_at_ms"))).alias("read_at_ms"),
-            F.max(F.when(is_master, F.col("appended_end"))).alias("broker_end"),
-            F.max(F.when(F.col("role") == "STORE", F.col("appended_end"))).alias("store_end"),
+            f"max(if({is_master}, ends_read_at_ms, null)) read_at_ms",
+            f"max(if({is_master}, appended_end, null)) broker_end",
+            "max(if(role = 'STORE', appended_end, null)) store_end",
         )
         # Brokers are read before files: files that end earlier are a backup.
-        .where(~F.coalesce(F.col("store_end") < F.col("broker_end"), F.lit(False)))
+        .where("not coalesce(store_end < broker_end, false)")
     )
-    return newest.join(running, ORIGIN, "left").select(
-        *STORE,
-        F.least(F.greatest("newest_ms", "read_at_ms"), F.lit(limits.now_ms)).alias(
-            "alive_until_ms"
-        ),
+    return newest.join(running, ORIGIN, "left").selectExpr(
+        *STORE, f"least(greatest(newest_ms, read_at_ms), {limits.now_ms}) alive_until_ms"
     )
 
 

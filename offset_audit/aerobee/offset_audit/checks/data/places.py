@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from aerobee.offset_audit.checks.data.stores import PLACES_MAX, STORE
-from aerobee.offset_audit.checks.finding_rows import sentence
-from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
-from aerobee.offset_audit.frames.functions import Column, Window
+from aerobee.offset_audit.rules.texts import either, phrase
+
+PLACE: Final = either(
+    "queue_id is not null",
+    "{topic}/{queue_id}{offsets}",
+    "{queues|queue|queues} of {topics|topic|topics}, first {first.topic}/{first.queue_id} from "
+    "queue offset {first.first_offset}",
+    offsets=f"""case when first_offset = last_offset then {phrase(", queue offset {first_offset}")}
+        when try_subtract(messages, 1) = try_subtract(last_offset, first_offset)
+            then {phrase(", queue offsets {first_offset} to {last_offset}")}
+        else {phrase(", queue offsets between {first_offset} and {last_offset}")} end""",
+)
+"""For rows of `by_place`: `orders/3, queue offsets 5 to 9`, or how many queues there are."""
 
 
 def by_place(trouble: Frame) -> Frame:
@@ -15,58 +27,33 @@ def by_place(trouble: Frame) -> Frame:
     `topic` and `queue_id` are null in such a row. `listed`: how many of the messages are listed by
     a queue.
     """
-    one = F.struct(
-        "topic", "queue_id", "first_offset", "last_offset", "first_position", "detail", "class"
-    )
-    queues = trouble.groupBy(*STORE, "topic", "queue_id").agg(
-        F.try_sum("messages").alias("messages"),
-        F.try_sum(F.when(F.col("class") != "HOLE", F.col("messages")).otherwise(0)).alias("listed"),
-        F.min("first_offset").alias("first_offset"),
-        F.max("last_offset").alias("last_offset"),
-        F.min_by(one, F.col("first_position")).alias("first"),
-    )
-    are_many = F.count("*").over(Window.partitionBy(*STORE)) > PLACES_MAX
+    one = "struct(topic, queue_id, first_offset, last_offset, first_position, detail, class)"
+    are_many = f"count(1) over (partition by {', '.join(STORE)}) > {PLACES_MAX}"
     return (
-        queues.withColumn("are_many", are_many)
-        .withColumn("place_topic", F.when(~F.col("are_many"), F.col("topic")))
-        .withColumn("place_queue_id", F.when(~F.col("are_many"), F.col("queue_id")))
-        .groupBy(
-            *STORE, F.col("place_topic").alias("topic"), F.col("place_queue_id").alias("queue_id")
-        )
+        trouble.groupBy(*STORE, "topic", "queue_id")
         .agg(
-            F.count("*").alias("queues"),
-            F.count_distinct(F.col("first.topic")).alias("topics"),
-            F.try_sum("messages").alias("messages"),
-            F.try_sum("listed").alias("listed"),
-            F.min("first_offset").alias("first_offset"),
-            F.max("last_offset").alias("last_offset"),
-            F.min_by("first", F.col("first.first_position")).alias("first"),
+            "try_sum(messages) messages",
+            "try_sum(if(class <> 'HOLE', messages, 0)) listed",
+            "min(first_offset) first_offset",
+            "max(last_offset) last_offset",
+            f"min_by({one}, first_position) first",
         )
-        .withColumn("first_position", F.col("first.first_position"))
-        .withColumn("detail", F.col("first.detail"))
-    )
-
-
-def place_text() -> Column:
-    """`orders/3, queue offsets 5 to 9`, or how many queues there are."""
-    return F.when(
-        F.col("queue_id").isNotNull(),
-        sentence(
-            "{topic}/{queue_id}{offsets}",
-            offsets=F.when(
-                F.col("first_offset") == F.col("last_offset"),
-                sentence(", queue offset {first_offset}"),
-            )
-            .when(
-                F.try_subtract(F.col("messages"), F.lit(1))
-                == F.try_subtract(F.col("last_offset"), F.col("first_offset")),
-                sentence(", queue offsets {first_offset} to {last_offset}"),
-            )
-            .otherwise(sentence(", queue offsets between {first_offset} and {last_offset}")),
-        ),
-    ).otherwise(
-        sentence(
-            "{queues|queue|queues} of {topics|topic|topics}, first "
-            "{first.topic}/{first.queue_id} from queue offset {first.first_offset}"
+        .withColumn("are_many", are_many)
+        .withColumns(
+            {
+                "topic": "if(are_many, null, topic)",
+                "queue_id": "if(are_many, null, queue_id)",
+            }
         )
+        .groupBy(*STORE, "topic", "queue_id")
+        .agg(
+            "count(1) queues",
+            "count(distinct first.topic) topics",
+            "try_sum(messages) messages",
+            "try_sum(listed) listed",
+            "min(first_offset) first_offset",
+            "max(last_offset) last_offset",
+            "min_by(first, first.first_position) first",
+        )
+        .withColumns({"first_position": "first.first_position", "detail": "first.detail"})
     )

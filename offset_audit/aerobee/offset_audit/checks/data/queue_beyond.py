@@ -11,7 +11,6 @@ from typing import Final
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import command_line, finding_rows
 from aerobee.offset_audit.checks.progress.replicas import BROKER, judging_replicas, of_replicas
-from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.names import IS_SYSTEM_TOPIC
 from aerobee.offset_audit.rules.texts import either, phrase
@@ -41,19 +40,19 @@ def run(tables: Tables, limits: Limits) -> Frame:
         .where("queue_id >= queue_count")
         .groupBy(*BROKER, "topic", "queue_count")
         .agg(
-            F.count("*").alias("queues"),
-            F.min("queue_id").alias("first_queue"),
-            F.named("try_sum(try_subtract(max_offset, min_offset)) messages"),
+            "count(1) queues",
+            "min(queue_id) first_queue",
+            "try_sum(try_subtract(max_offset, min_offset)) messages",
         )
-        .withColumn("queue_id", F.expr("if(queues = 1, first_queue, null)"))
+        .withColumn("queue_id", "if(queues = 1, first_queue, null)")
         .join(replicas.select(*BROKER, "broker_id", "role", "epoch"), list(BROKER))
     )
     return finding_rows(
         found,
         NAME,
         severity=Severity.WARNING,
-        evidence=F.expr(EVIDENCE),
-        affected=F.col("messages"),
+        evidence=EVIDENCE,
+        affected="messages",
         command=command_line("aerobee topic show", "topic"),
     )
 

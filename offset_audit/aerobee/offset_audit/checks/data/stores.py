@@ -3,6 +3,8 @@ complete."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from aerobee.offset_audit.checks.check import Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import command_line
 from aerobee.offset_audit.frames import functions as F
@@ -14,6 +16,8 @@ ORIGIN = ["cluster", "broker_name", "broker_id"]
 STORE = [*ORIGIN, "store"]
 PLACES_MAX = 16
 """Up to this many queues of a store have one finding each; more make one finding of the store."""
+LOSS_SEVERITY: Final = f"if(is_copy, '{Severity.ERROR}', '{Severity.CRITICAL}')"
+"""A loss in a master's store or in one of unknown role is final; a slave's can be copied again."""
 
 
 def with_roles(found: Frame, tables: Tables) -> Frame:
@@ -23,35 +27,21 @@ def with_roles(found: Frame, tables: Tables) -> Frame:
     What a running broker reports takes precedence over its files.
     """
     brokers = (
-        tables.brokers.where(F.col("answered"))
+        tables.brokers.where("answered")
         .groupBy(*ORIGIN)
         .agg(
-            F.coalesce(F.max(F.when(F.col("role") != "STORE", F.col("role"))), F.max("role")).alias(
-                "role"
-            ),
-            F.max("epoch").alias("epoch"),
+            "coalesce(max(if(role <> 'STORE', role, null)), max(role)) role",
+            "max(epoch) epoch",
         )
     )
     masters = tables.registry_groups.groupBy("broker_name").agg(
-        F.max(F.when(F.col("master_id") >= 0, F.col("master_id"))).alias("master_id")
+        "max(if(master_id >= 0, master_id, null)) master_id"
     )
     return (
         found.join(F.broadcast(brokers), ORIGIN, "left")
         .join(F.broadcast(masters), "broker_name", "left")
-        .withColumn(
-            "is_copy",
-            F.coalesce(
-                (F.col("role") == "SLAVE") | (F.col("broker_id") != F.col("master_id")),
-                F.lit(False),
-            ),
-        )
+        .withColumn("is_copy", "coalesce(role = 'SLAVE' or broker_id <> master_id, false)")
     )
-
-
-def loss_severity() -> Column:
-    """A loss in a master's store, or in one of unknown role, is final; a slave's can be copied
-    again."""
-    return F.when(F.col("is_copy"), Severity.ERROR.value).otherwise(Severity.CRITICAL.value)
 
 
 def whole_until(tables: Tables, limits: Limits, column: str) -> Frame:
@@ -59,13 +49,9 @@ def whole_until(tables: Tables, limits: Limits, column: str) -> Frame:
 
     If the files do not say, they may be growing now: recent messages may be in flight.
     """
-    told = (
-        tables.brokers.where(F.col("role") == "STORE")
-        .groupBy(*ORIGIN)
-        .agg(F.min(column).alias("until_ms"))
-    )
-    settled_ms = F.lit(limits.now_ms - limits.settle_ms)
-    return told.select(*ORIGIN, F.coalesce("until_ms", settled_ms).alias("until_ms"))
+    told = tables.brokers.where("role = 'STORE'").groupBy(*ORIGIN)
+    settled_ms = limits.now_ms - limits.settle_ms
+    return told.agg(f"coalesce(min({column}), {settled_ms}) until_ms")
 
 
 def still_there(rows: Frame, begins: Frame | None, position: str) -> Frame:
@@ -73,8 +59,8 @@ def still_there(rows: Frame, begins: Frame | None, position: str) -> Frame:
     compared sides, one may have been read before retention removed it, the other after."""
     if begins is None:
         return rows
-    is_there = F.coalesce(F.col(position) >= F.col("log_begin"), F.lit(True))
-    return rows.join(F.broadcast(begins), "store", "left").where(is_there).drop("log_begin")
+    there = rows.join(F.broadcast(begins), "store", "left")
+    return there.where(f"coalesce({position} >= log_begin, true)").drop("log_begin")
 
 
 def verify_command() -> Column:

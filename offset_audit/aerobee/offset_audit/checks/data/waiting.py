@@ -3,12 +3,10 @@ happened to those that groups could not handle."""
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Final
 
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame, union
-from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.tables import Tables
 from aerobee.store.format.dead_letter_fields import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
@@ -17,6 +15,7 @@ _QUEUE: Final = ["cluster", "broker_name", "topic", "queue_id"]
 _KEY: Final = [*_QUEUE, "group"]
 _COPIES: Final = ("waiting", "again", "dead", "resent")
 _STATES: Final = ("unread", *_COPIES)
+_IS_RETRY: Final = f"startswith(topic, '{RETRY_PREFIX}')"
 
 
 def waiting_by_topic(tables: Tables) -> Frame:
@@ -25,26 +24,22 @@ def waiting_by_topic(tables: Tables) -> Frame:
     Replicas of one broker count once: the one of them and their stores that knows most.
     """
     of_store = (
-        tables.pending.where(~F.coalesce("resolved", F.lit(False)))
+        tables.pending.where("not coalesce(resolved, false)")
         .groupBy("cluster", "broker_name", "broker_id", "real_topic", "kind")
-        .agg(F.count("*").alias("messages"), F.min("due_ms").alias("first_due_ms"))
+        .agg("count(1) messages", "min(due_ms) first_due_ms")
+        .selectExpr(
+            "cluster", "broker_name", "real_topic topic", "kind", "messages", "first_due_ms"
+        )
     )
-    of_live = tables.waiting.where(F.col("messages").isNotNull()).select(
-        "cluster",
-        "broker_name",
-        "broker_id",
-        F.col("topic").alias("real_topic"),
-        "kind",
-        "messages",
-        "first_due_ms",
+    of_live = tables.waiting.where("messages is not null").select(
+        "cluster", "broker_name", "topic", "kind", "messages", "first_due_ms"
     )
-    of_broker = (
+    return (
         of_store.unionByName(of_live)
-        .groupBy("cluster", "broker_name", "real_topic", "kind")
-        .agg(F.max("messages").alias("messages"), F.min("first_due_ms").alias("first_due_ms"))
-    )
-    return of_broker.groupBy("cluster", F.col("real_topic").alias("topic"), "kind").agg(
-        F.sum("messages").alias("messages"), F.min("first_due_ms").alias("first_due_ms")
+        .groupBy("cluster", "broker_name", "topic", "kind")
+        .agg("max(messages) messages", "min(first_due_ms) first_due_ms")
+        .groupBy("cluster", "topic", "kind")
+        .agg("sum(messages) messages", "min(first_due_ms) first_due_ms")
     )
 
 
@@ -68,97 +63,96 @@ def failed_by_group(tables: Tables, states: Frame, *, knows_waiting: bool) -> Fr
     Each message is in one state: `sent` is the sum of the others less `twice`. `states` are the
     run's.
     """
-    retry = F.col("topic").startswith(RETRY_PREFIX)
     resent = _resent(tables)
     parts = [
-        states.select(
+        states.selectExpr(
             *_GROUP,
-            F.when(~retry, F.col("max_offset")).alias("sent"),
-            F.when(~retry & F.col("max_offset").isNull(), 1).alias("unknown_sent"),
-            F.when(~retry, F.col("lag")).alias("unread"),
-            F.when(~retry & F.col("lag").isNull(), 1).alias("unknown_unread"),
-            F.when(retry, F.col("lag")).alias("again"),
-            F.when(retry & F.col("lag").isNull(), 1).alias("unknown"),
+            f"if(not {_IS_RETRY}, max_offset, null) sent",
+            f"if(not {_IS_RETRY} and max_offset is null, 1, null) unknown_sent",
+            f"if(not {_IS_RETRY}, lag, null) unread",
+            f"if(not {_IS_RETRY} and lag is null, 1, null) unknown_unread",
+            f"if({_IS_RETRY}, lag, null) again",
+            f"if({_IS_RETRY} and lag is null, 1, null) unknown",
         ),
         # For a group that never committed there, all of it is still ahead.
         _stored(tables, RETRY_PREFIX, "again").join(
             states.select(*_QUEUE).distinct(), _QUEUE, "left_anti"
         ),
-        _sent_back(tables, states).select(*_GROUP, F.lit(-1).cast("long").alias("unread")),
+        _sent_back(tables, states).selectExpr(*_GROUP, "cast(-1 as long) unread"),
         _send_backs(tables),
         waiting_by_topic(tables)
-        .where(retry)
-        .select("cluster", _group_of(RETRY_PREFIX), F.col("messages").alias("waiting")),
+        .where(_IS_RETRY)
+        .selectExpr("cluster", _group_of(RETRY_PREFIX), "messages waiting"),
         _stored(tables, DEAD_LETTER_PREFIX, "dead"),
-        resent.withColumn("dead", -(F.col("resent") + F.col("returned"))).drop("returned"),
+        resent.withColumn("dead", "-(resent + returned)").drop("returned"),
     ]
-    together = union(parts, allow_missing=True)
-    zero = F.lit(0).cast("long")
-    sums = together.groupBy(*_GROUP).agg(
-        *(F.try_sum(name).alias(name) for name in ("sent", *_STATES, "copied", "taken_back")),
-        *(F.max(name).alias(name) for name in ("unknown", "unknown_sent", "unknown_unread")),
+    sums = (
+        union(parts, allow_missing=True)
+        .groupBy(*_GROUP)
+        .agg(
+            *(f"try_sum({name}) {name}" for name in ("sent", *_STATES, "copied", "taken_back")),
+            *(f"max({name}) {name}" for name in ("unknown", "unknown_sent", "unknown_unread")),
+        )
     )
-    failed = reduce(Column.__add__, (F.coalesce(name, zero) for name in _COPIES))
-    is_unknown = F.col("messages").isNull() | (F.col("topic").isNull() & (F.col("kind") == "DELAY"))
-    unsure = tables.waiting.agg(F.coalesce(F.bool_or(is_unknown), F.lit(False)).alias("is_unsure"))
-    is_known = F.lit(knows_waiting) & ~F.col("is_unsure")
+    unsure = tables.waiting.agg(
+        "coalesce(bool_or(messages is null or (topic is null and kind = 'DELAY')), false) is_unsure"
+    )
+    is_known = "not is_unsure" if knows_waiting else "false"
     found = (
-        sums.where(failed > 0)
+        sums.where(f"{' + '.join(f'coalesce({name}, 0)' for name in _COPIES)} > 0")
         .crossJoin(F.broadcast(unsure))
-        .select(
+        .selectExpr(
             *_GROUP,
-            F.when(F.col("unknown_sent").isNull(), F.col("sent")).alias("sent"),
-            F.when(F.col("unknown_unread").isNull(), F.col("unread")).alias("unread"),
-            F.when(is_known, F.coalesce("waiting", zero)).alias("waiting"),
-            F.when(F.col("unknown").isNull(), F.coalesce("again", zero)).alias("again"),
-            F.coalesce("dead", zero).alias("dead"),
-            F.coalesce("resent", zero).alias("resent"),
-            F.coalesce("copied", zero).alias("copied"),
-            F.coalesce("taken_back", zero).alias("taken_back"),
+            "if(unknown_sent is null, sent, null) sent",
+            "if(unknown_unread is null, unread, null) unread",
+            f"if({is_known}, coalesce(waiting, 0), null) waiting",
+            "if(unknown is null, coalesce(again, 0), null) again",
+            *(f"coalesce({name}, 0) {name}" for name in ("dead", "resent", "copied", "taken_back")),
         )
     )
     return _with_finished(found)
 
 
+_ALL_COPIES: Final = f"({' + '.join(_COPIES)})"
+_LEAST: Final = f"""greatest(
+    if({_ALL_COPIES} <= copied, {_ALL_COPIES} + taken_back - copied, null),
+    unread + {_ALL_COPIES} - sent, 0)"""
+"""Of the copies that the journal knows, those that are finished may be any: `twice` is at least
+this."""
+
+
 def _with_finished(found: Frame) -> Frame:
     """Adds `twice` and `finished`, where they are known."""
-    copies = reduce(Column.__add__, map(F.col, _COPIES))
-    # Of the copies that the journal knows, those that are finished may be any.
-    least = F.greatest(
-        F.when(copies <= F.col("copied"), copies + F.col("taken_back") - F.col("copied")),
-        F.col("unread") + copies - F.col("sent"),
-        F.lit(0),
-    )
-    most = F.when(least > F.col("taken_back"), copies).otherwise(
-        F.least(F.col("taken_back"), copies)
-    )
-    others = reduce(Column.__add__, map(F.col, _STATES))
-    return found.withColumn("twice", F.when(least == most, least)).select(
-        *_GROUP,
-        "sent",
-        (F.col("sent") - others + F.col("twice")).alias("finished"),
-        *map(F.col, _STATES),
-        "twice",
+    return (
+        found.withColumn("least", _LEAST)
+        .withColumn(
+            "most",
+            f"if(least > taken_back, {_ALL_COPIES}, least(taken_back, {_ALL_COPIES}))",
+        )
+        .withColumn("twice", "if(least = most, least, null)")
+        .selectExpr(
+            *_GROUP,
+            "sent",
+            f"sent - ({' + '.join(_STATES)}) + twice finished",
+            *_STATES,
+            "twice",
+        )
     )
 
 
-def _group_of(prefix: str) -> Column:
-    return F.substring("topic", len(prefix) + 1, 1 << 20).alias("group")
+def _group_of(prefix: str) -> str:
+    return f"substring(topic, {len(prefix) + 1}, {1 << 20}) group"
 
 
 def _sent_back(tables: Tables, states: Frame) -> Frame:
     """Messages after the committed offset that are finished all the same, once each."""
-    resets = (
-        tables.journal.where(F.col("kind") == "reset")
-        .groupBy(*_KEY)
-        .agg(F.max("timestamp_ms").alias("reset_ms"))
-    )
+    resets = tables.journal.where("kind = 'reset'").groupBy(*_KEY).agg("max(timestamp_ms) reset_ms")
     return (
-        tables.journal.where(F.col("kind") == "sentBack")
+        tables.journal.where("kind = 'sentBack'")
         .join(resets, _KEY, "left")
-        .where(F.coalesce(F.col("timestamp_ms") > F.col("reset_ms"), F.lit(True)))
+        .where("coalesce(timestamp_ms > reset_ms, true)")
         .join(states.select(*_KEY, "committed_offset"), _KEY)
-        .where(F.col("offset") >= F.col("committed_offset"))
+        .where("offset >= committed_offset")
         .select(*_KEY, "offset")
         .distinct()
     )
@@ -169,31 +163,23 @@ def _send_backs(tables: Tables) -> Frame:
     these a later reset made the group read the message again."""
     place = [*_KEY, "offset", "journal_offset"]
     backs = (
-        tables.journal.where(
-            (F.col("kind") == "sentBack") & ~F.col("topic").startswith(RETRY_PREFIX)
-        )
+        tables.journal.where(f"kind = 'sentBack' and not {_IS_RETRY}")
         .groupBy(*place)
-        .agg(F.max("timestamp_ms").alias("back_ms"))
+        .agg("max(timestamp_ms) back_ms")
     )
-    resets = tables.journal.where(F.col("kind") == "reset").select(
-        *_KEY,
-        F.coalesce("offset", F.lit(0)).alias("reset_to"),
-        F.col("timestamp_ms").alias("reset_ms"),
+    resets = tables.journal.where("kind = 'reset'").selectExpr(
+        *_KEY, "coalesce(offset, 0) reset_to", "timestamp_ms reset_ms"
     )
     taken = (
         backs.join(resets, _KEY)
-        .where((F.col("reset_to") <= F.col("offset")) & (F.col("reset_ms") >= F.col("back_ms")))
-        .select(*place)
+        .where("reset_to <= offset and reset_ms >= back_ms")
+        .selectExpr(*place, "cast(1 as long) taken_back")
         .distinct()
-        .withColumn("taken_back", F.lit(1).cast("long"))
     )
     return (
         backs.join(taken, place, "left")
         .groupBy(*_GROUP)
-        .agg(
-            F.count("*").alias("copied"),
-            F.coalesce(F.sum("taken_back"), F.lit(0)).alias("taken_back"),
-        )
+        .agg("count(1) copied", "coalesce(sum(taken_back), 0) taken_back")
     )
 
 
@@ -201,30 +187,27 @@ def _resent(tables: Tables) -> Frame:
     """Letters that their queues still have; once each, although each replica's journal contains
     it."""
     begins = (
-        tables.queues.where(F.col("topic").startswith(DEAD_LETTER_PREFIX))
+        tables.queues.where(f"startswith(topic, '{DEAD_LETTER_PREFIX}')")
         .groupBy(*_QUEUE)
-        .agg(F.min("min_offset").alias("begin"))
+        .agg("min(min_offset) queue_begin")
     )
     return (
-        tables.journal.where(F.col("kind").isin("resent", "returned"))
+        tables.journal.where("kind in ('resent', 'returned')")
         .join(begins, _QUEUE)
-        .where(F.col("offset") >= F.col("begin"))
+        .where("offset >= queue_begin")
         .select(*_QUEUE, "offset", "kind")
         .distinct()
-        .groupBy("cluster", _group_of(DEAD_LETTER_PREFIX))
-        .agg(
-            F.count_if(F.col("kind") == "resent").alias("resent"),
-            F.count_if(F.col("kind") == "returned").alias("returned"),
-        )
+        .selectExpr("cluster", _group_of(DEAD_LETTER_PREFIX), "kind")
+        .groupBy("cluster", "group")
+        .agg("count_if(kind = 'resent') resent", "count_if(kind = 'returned') returned")
     )
 
 
 def _stored(tables: Tables, prefix: str, name: str) -> Frame:
     """How many messages are in the groups' topics of this prefix, by queue; replicas count once."""
-    queues = (
-        tables.queues.where(F.col("topic").startswith(prefix))
+    return (
+        tables.queues.where(f"startswith(topic, '{prefix}')")
         .groupBy(*_QUEUE)
-        .agg(F.max("max_offset").alias("end"), F.min("min_offset").alias("begin"))
+        .agg(f"try_subtract(max(max_offset), min(min_offset)) {name}")
+        .selectExpr(*_QUEUE, _group_of(prefix), name)
     )
-    messages = F.try_subtract(F.col("end"), F.col("begin"))
-    return queues.select(*_QUEUE, _group_of(prefix), messages.alias(name))

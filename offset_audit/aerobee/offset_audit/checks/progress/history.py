@@ -67,5 +67,5 @@ def earlier_points(history: Frame, limits: Limits) -> Frame:
     return (
         history.join(F.broadcast(runs), ["cluster", "run_at_ms"], "leftsemi")
         .groupBy(*KEY)
-        .agg(F.named(f"array_sort(collect_list({point})) points"))
+        .agg(f"array_sort(collect_list({point})) points")
     )

@@ -69,8 +69,8 @@ def find_changes(tables: Tables, limits: Limits) -> Frame:
             removals.where(of_shape)
             .groupBy(*BROKER, *shape)
             .agg(
-                F.max("position").alias(f"removed_at_{number}"),
-                F.max("timestamp_ms").alias(f"removed_ms_{number}"),
+                f"max(position) removed_at_{number}",
+                f"max(timestamp_ms) removed_ms_{number}",
             )
         )
         found = found.join(F.broadcast(newest), [*BROKER, *shape], "left")
@@ -79,7 +79,7 @@ def find_changes(tables: Tables, limits: Limits) -> Frame:
     removed_ms = ", ".join(f"removed_ms_{number}" for number in numbers)
     return (
         found.where(f"coalesce(position > greatest({removed_at}), true)")
-        .withColumn("removed_ms", F.expr(f"greatest({removed_ms})"))
+        .withColumn("removed_ms", f"greatest({removed_ms})")
         .drop(*(f"removed_{what}_{number}" for number in numbers for what in ("at", "ms")))
     )
 
@@ -93,8 +93,8 @@ def standings(changes: Frame, limits: Limits) -> Frame:
         changes.where("kind = 'reset'")
         .groupBy(*KEY)
         .agg(
-            F.named(f"max(if({is_settled}, position, null)) reset_at"),
-            F.max("timestamp_ms").alias("last_reset_ms"),
+            f"max(if({is_settled}, position, null)) reset_at",
+            "max(timestamp_ms) last_reset_ms",
         )
     )
     counts = f"({is_settled}) and (reset_at is null or position >= reset_at)"
@@ -102,9 +102,9 @@ def standings(changes: Frame, limits: Limits) -> Frame:
         changes.join(resets, list(KEY), "left")
         .groupBy(*KEY)
         .agg(
-            F.named(f"max(if({counts}, offset, null)) stands_at"),
-            F.named(f"max(if({counts} and kind <> 'image', timestamp_ms, null)) told_ms"),
-            F.named("greatest(max(last_reset_ms), max(removed_ms)) last_reset_ms"),
+            f"max(if({counts}, offset, null)) stands_at",
+            f"max(if({counts} and kind <> 'image', timestamp_ms, null)) told_ms",
+            "greatest(max(last_reset_ms), max(removed_ms)) last_reset_ms",
         )
     )
 
@@ -159,7 +159,7 @@ def _shared_leases(changes: Frame) -> Frame:
     return (
         changes.where("kind = 'commit' and lease_epoch > 0")
         .groupBy(*BROKER, "lease_epoch")
-        .agg(F.named(f"min({place}) <> max({place}) is_foreign"))
+        .agg(f"min({place}) <> max({place}) is_foreign")
         .where("is_foreign")
     )
 
@@ -167,30 +167,26 @@ def _shared_leases(changes: Frame) -> Frame:
 def _suspects(changes: Frame, foreign: Frame, limits: Limits) -> Frame:
     """Groups and queues whose entries must be examined one by one."""
     blocks = changes.groupBy(*KEY, F.named(f"floor(journal_offset / {BLOCK_RECORDS}) block")).agg(
-        F.named("count_if(kind = 'reset') resets"),
-        F.named("count_if(kind = 'commit' and lease_epoch > 0) leased"),
-        F.named("count_if(kind = 'commit' and lease_epoch = 0) free"),
-        F.named("min_by(offset, position) first"),
-        F.named("max_by(offset, position) last"),
-        F.named("min(offset) least_offset"),
-        F.named("max(offset) most"),
+        "count_if(kind = 'reset') resets",
+        "count_if(kind = 'commit' and lease_epoch > 0) leased",
+        "count_if(kind = 'commit' and lease_epoch = 0) free",
+        "min_by(offset, position) first",
+        "max_by(offset, position) last",
+        "min(offset) least_offset",
+        "max(offset) most",
     )
     before = Window.partitionBy(*KEY).orderBy("block")
     sums = (
         blocks.withColumn("most_before", F.lag("most").over(before))
         .groupBy(*KEY)
         .agg(
-            F.named("sum(resets) resets"),
-            F.named("sum(leased) leased"),
-            F.named("sum(free) free"),
-            F.named(
-                "bool_or(last < most or least_offset < first"
-                " or coalesce(first < most_before, false)) fell"
-            ),
-            F.named(
-                "bool_or(coalesce(try_subtract(most, least(least_offset, most_before)), most) >"
-                f" {limits.delivery_per_s_max * limits.settle_ms // 1_000}) jumps"
-            ),
+            "sum(resets) resets",
+            "sum(leased) leased",
+            "sum(free) free",
+            "bool_or(last < most or least_offset < first"
+            " or coalesce(first < most_before, false)) fell",
+            "bool_or(coalesce(try_subtract(most, least(least_offset, most_before)), most) >"
+            f" {limits.delivery_per_s_max * limits.settle_ms // 1_000}) jumps",
         )
         .where("resets > 0 or (leased > 0 and free > 0) or fell or jumps")
         .select(*KEY)

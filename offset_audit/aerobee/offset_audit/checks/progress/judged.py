@@ -111,17 +111,17 @@ def judge(tables: Tables, limits: Limits) -> Frame:
     """One wide row for each group and queue; a run persists it as `Tables.judged`."""
     numbers = numbers_of(limits)
     rows = _joined(tables, limits)
-    known = rows.withColumns({name: F.expr(text) for name, text in KNOWN.items()}).withColumns(
+    known = rows.withColumns(KNOWN).withColumns(
         {
-            "previous": F.expr(PREVIOUS),
-            "before_reset": F.expr(BEFORE_RESET),
-            "standing_since_ms": F.expr(STANDING_SINCE),
+            "previous": PREVIOUS,
+            "before_reset": BEFORE_RESET,
+            "standing_since_ms": STANDING_SINCE,
         }
     )
     return (
-        known.withColumns({"rise": F.expr(RISE), "waiting_since_ms": F.expr(WAITING_SINCE)})
-        .withColumn("state", F.expr(STATE.format(**numbers)))
-        .withColumns({"cause": F.expr(CAUSE.format(**numbers)), "since_ms": F.expr(SINCE)})
+        known.withColumns({"rise": RISE, "waiting_since_ms": WAITING_SINCE})
+        .withColumn("state", STATE.format(**numbers))
+        .withColumns({"cause": CAUSE.format(**numbers), "since_ms": SINCE})
         .drop("points", "subscribers", "broadcasters", "is_snapshot_old")
     )
 
@@ -169,11 +169,11 @@ def _joined(tables: Tables, limits: Limits) -> Frame:
         .join(F.broadcast(_activity(commits)), ["cluster", "group", "holder"], "left")
         .join(F.broadcast(_group_members(members)), [*BROKER, "group"], "left")
         .join(F.broadcast(replicas), list(BROKER))
-        .withColumn("is_snapshot_old", F.expr("role = 'STORE' and told_ms > committed_at_ms"))
+        .withColumn("is_snapshot_old", "role = 'STORE' and told_ms > committed_at_ms")
         .withColumns(
             {
-                "committed_offset": F.expr("if(is_snapshot_old, stands_at, committed_offset)"),
-                "committed_at_ms": F.expr("if(is_snapshot_old, told_ms, committed_at_ms)"),
+                "committed_offset": "if(is_snapshot_old, stands_at, committed_offset)",
+                "committed_at_ms": "if(is_snapshot_old, told_ms, committed_at_ms)",
             }
         )
     )
@@ -181,8 +181,8 @@ def _joined(tables: Tables, limits: Limits) -> Frame:
 
 def _group_members(members: Frame) -> Frame:
     return members.groupBy(*BROKER, "group").agg(
-        F.named("count_if(not coalesce(broadcasting, false)) group_members"),
-        F.named("count_if(broadcasting) broadcasters"),
+        "count_if(not coalesce(broadcasting, false)) group_members",
+        "count_if(broadcasting) broadcasters",
     )
 
 
@@ -193,7 +193,7 @@ def _subscribers(members: Frame) -> Frame:
         members.where("not coalesce(broadcasting, false)")
         .selectExpr(*BROKER, "group", f"explode({topics}) topic")
         .groupBy(*BROKER, "group", "topic")
-        .agg(F.named("count(1) subscribers"))
+        .agg("count(1) subscribers")
     )
 
 
@@ -210,14 +210,14 @@ def _activity(commits: Frame) -> Frame:
     return (
         commits.where("client_id <> ''")
         .groupBy("cluster", "group", F.col("client_id").alias("holder"))
-        .agg(F.max("committed_at_ms").alias("holder_committed_at_ms"))
+        .agg("max(committed_at_ms) holder_committed_at_ms")
     )
 
 
 def _committed_first(commits: Frame) -> Frame:
     """The oldest of a group's newest commits on a topic: it has been there at least that long."""
     return commits.groupBy("cluster", "group", "topic").agg(
-        F.min("committed_at_ms").alias("group_committed_ms")
+        "min(committed_at_ms) group_committed_ms"
     )
 
 

@@ -37,9 +37,7 @@ def _rewound(tables: Tables, limits: Limits) -> Frame:
     back = moves(tables, limits).where(F.col("way").isin(*BACK))
     names = ", ".join(back.columns)
     strongest = (
-        back.groupBy(*KEY)
-        .agg(F.named(f"min_by(struct({names}), struct(way, at_ms)) told"))
-        .select("told.*")
+        back.groupBy(*KEY).agg(f"min_by(struct({names}), struct(way, at_ms)) told").select("told.*")
     )
     told = gather(
         strongest,
@@ -84,8 +82,8 @@ def _reset(tables: Tables, limits: Limits) -> Frame:
     rows = (
         moves(tables, limits)
         .where(f"way = '{BY_OPERATOR}' and (was is null or now <= was)")
-        .withColumn("back", F.expr("greatest(coalesce(try_subtract(was, now), 0), 0)"))
-        .withColumn("is_back", F.expr("back > 0"))
+        .withColumn("back", "greatest(coalesce(try_subtract(was, now), 0), 0)")
+        .withColumn("is_back", "back > 0")
     )
     told = gather(
         rows,

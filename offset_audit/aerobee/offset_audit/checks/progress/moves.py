@@ -90,26 +90,24 @@ def _in_journal(tables: Tables, limits: Limits) -> Frame:
         )
         .withColumns(
             {
-                "way": F.expr(way),
+                "way": way,
                 "now": F.col("offset"),
                 "at_ms": F.col("timestamp_ms"),
-                "took_ms": F.expr("greatest(try_subtract(timestamp_ms, last_ms), 0)"),
+                "took_ms": "greatest(try_subtract(timestamp_ms, last_ms), 0)",
             }
         )
         .where("way is not null")
         .join(earlier_points(tables.history, limits), list(KEY), "left")
         .withColumns(
             {
-                "was": F.expr(
-                    f"case way when '{FELL}' then last_offset"
-                    f" when '{BY_OPERATOR}' then coalesce(stood_at, {SEEN_BEFORE})"
-                    " else stood_at end"
-                ),
-                "is_exact": F.expr("stood_at is not null"),
-                "was_ms": F.expr(f"if(way = '{FELL}', last_ms, null)"),
+                "was": f"case way when '{FELL}' then last_offset"
+                f" when '{BY_OPERATOR}' then coalesce(stood_at, {SEEN_BEFORE})"
+                " else stood_at end",
+                "is_exact": "stood_at is not null",
+                "was_ms": f"if(way = '{FELL}', last_ms, null)",
             }
         )
-        .withColumn("passed", F.expr(f"if(now > was, {NEVER_CONSUMED}, null)"))
+        .withColumn("passed", f"if(now > was, {NEVER_CONSUMED}, null)")
         .select(*_COLUMNS)
     )
 
@@ -149,18 +147,18 @@ def _seen_now(tables: Tables, limits: Limits) -> Frame:
     return (
         judged(tables, limits)
         .where("not is_system and committed_offset is not null")
-        .withColumn("way", F.expr(way))
+        .withColumn("way", way)
         .where("way is not null")
         .withColumns(
             {
-                "was": F.expr(was),
-                "was_ms": F.expr(was_ms),
+                "was": was,
+                "was_ms": was_ms,
                 "now": F.col("committed_offset"),
-                "at_ms": F.expr(f"if(way = '{BY_OPERATOR}', committed_at_ms, null)"),
-                "is_exact": F.expr(f"way <> '{BY_OPERATOR}'"),
+                "at_ms": f"if(way = '{BY_OPERATOR}', committed_at_ms, null)",
+                "is_exact": f"way <> '{BY_OPERATOR}'",
                 "took_ms": F.lit(None).cast("long"),
             }
         )
-        .withColumn("passed", F.expr("if(now > was, try_subtract(now, was), null)"))
+        .withColumn("passed", "if(now > was, try_subtract(now, was), null)")
         .select(*_COLUMNS)
     )

@@ -14,7 +14,6 @@ from aerobee.offset_audit.checks.progress.history import KEY
 from aerobee.offset_audit.checks.progress.judged import QUEUE, judged
 from aerobee.offset_audit.checks.progress.replicas import REPLICA
 from aerobee.offset_audit.checks.progress.telling import check_of
-from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.rule import Rule
 from aerobee.offset_audit.rules.severity import Severity
@@ -31,12 +30,12 @@ def _held(tables: Tables, limits: Limits) -> Frame:
     logs = (
         tables.queue_ranges.where("source = 'LOG'")
         .groupBy(*REPLICA, "topic", "queue_id")
-        .agg(F.named("min(first_offset) log_min"), F.named("try_add(max(last_offset), 1L) log_end"))
+        .agg("min(first_offset) log_min", "try_add(max(last_offset), 1L) log_end")
     )
     return rows.join(logs, [*QUEUE, "broker_id"], "left").withColumns(
         {
-            "held_min": F.expr("least(min_offset, log_min)"),
-            "held_end": F.expr("greatest(max_offset, log_end)"),
+            "held_min": "least(min_offset, log_min)",
+            "held_end": "greatest(max_offset, log_end)",
         }
     )
 
@@ -46,7 +45,7 @@ def _told(tables: Tables, limits: Limits) -> Frame:
     told = (
         tables.journal.where("kind not in ('sentBack', 'resent', 'returned')")
         .groupBy(*KEY)
-        .agg(F.named("max_by(offset, struct(journal_offset, entry)) told_offset"))
+        .agg("max_by(offset, struct(journal_offset, entry)) told_offset")
     )
     return _held(tables, limits).join(told, list(KEY), "left")
 

@@ -64,15 +64,15 @@ def find_replicas(tables: Tables, limits: Limits) -> Frame:
     parts = [
         tables.queues.groupBy(*REPLICA).agg(
             # A flipped bit turns a time into any other: one in the future is ignored.
-            F.named(f"max(if(last_store_ms <= {latest_ms}, last_store_ms, null)) newest_ms"),
-            F.named(f"max(if({of_journal}, min_offset, null)) journal_min_offset"),
-            F.named(f"max(if({of_journal}, max_offset, null)) journal_end_offset"),
+            f"max(if(last_store_ms <= {latest_ms}, last_store_ms, null)) newest_ms",
+            f"max(if({of_journal}, min_offset, null)) journal_min_offset",
+            f"max(if({of_journal}, max_offset, null)) journal_end_offset",
         ),
         tables.topics.select(*REPLICA, F.lit(True).alias("has_topics")).distinct(),
         tables.journal.groupBy(*REPLICA).agg(
-            F.min("timestamp_ms").alias("first_ms"),
-            F.min("journal_offset").alias("first_journal_offset"),
-            F.max("timestamp_ms").alias("journal_end_ms"),
+            "min(timestamp_ms) first_ms",
+            "min(journal_offset) first_journal_offset",
+            "max(timestamp_ms) journal_end_ms",
         ),
     ]
     for part in parts:

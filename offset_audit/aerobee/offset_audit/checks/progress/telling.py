@@ -35,18 +35,17 @@ def gather(
     order = f"struct({measure}, queue_id, broker_name)"
     worst = f"max_by(struct({', '.join(dict.fromkeys(names))}), {order}) worst"
     only_broker = "min(broker_name) = max(broker_name)"
-    told = rows.groupBy(*by).agg(
-        F.named("count(1) queues"),
-        F.named(worst),
-        F.named("if(count(1) = 1, min(queue_id), null) queue_id"),
+    return rows.groupBy(*by).agg(
+        "count(1) queues",
+        worst,
+        "if(count(1) = 1, min(queue_id), null) queue_id",
         *(
-            F.named(f"if({only_broker}, min({name}), null) {name}")
+            f"if({only_broker}, min({name}), null) {name}"
             for name in ("broker_name", "broker_id", "role", "epoch")
         ),
-        F.named(f"{SEEN_BY} seen_by"),
-        *(F.named(f"{expression} {name}") for name, expression in sums.items()),
+        f"{SEEN_BY} seen_by",
+        *(f"{expression} {name}" for name, expression in sums.items()),
     )
-    return told
 
 
 def findings(
@@ -68,13 +67,12 @@ def findings(
         commands: by SQL conditions, templates that come before it; the first that holds counts.
         columns: SQL of further columns of FINDINGS.
     """
-    given = {name: F.expr(expression) for name, expression in columns.items()}
     return finding_rows(
-        rows.withColumns(given) if given else rows,
+        rows.withColumns(columns) if columns else rows,
         check,
-        severity=severity if isinstance(severity, Severity) else F.expr(severity),
-        evidence=F.expr(evidence),
-        affected=F.col("affected"),
+        severity=severity,
+        evidence=evidence,
+        affected="affected",
         command=F.expr(command_text(command, commands)),
     )
 
@@ -88,7 +86,7 @@ def check_of(rule: Rule, rows: Callable[[Tables, Limits], Frame] = judged) -> Ch
         if rule.asked_of:
             asked = asked.where(rule.asked_of.format(**numbers))
         for name, expression in rule.added.items():
-            asked = asked.withColumn(name, F.expr(expression.format(**numbers)))
+            asked = asked.withColumn(name, expression.format(**numbers))
         told = gather(
             asked.where(rule.holds.format(**numbers)),
             rule.measure,

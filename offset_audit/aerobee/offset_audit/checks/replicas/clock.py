@@ -10,14 +10,15 @@ from __future__ import annotations
 from typing import Final
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
-from aerobee.offset_audit.checks.finding_rows import (
-    finding_rows,
-    sentence,
+from aerobee.offset_audit.checks.finding_rows import finding_rows
+from aerobee.offset_audit.checks.replicas.leaders import (
+    GROUP,
+    IS_LIVE,
+    REPLICA,
+    with_small_tables,
 )
-from aerobee.offset_audit.checks.replicas.leaders import GROUP, REPLICA, with_small_tables
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame, union
-from aerobee.offset_audit.frames.functions import Column, Window
 from aerobee.offset_audit.rules.rule import numbers_of
 from aerobee.offset_audit.rules.texts import either, phrase
 from aerobee.offset_audit.tables import Tables
@@ -46,6 +47,9 @@ EVIDENCE: Final = phrase(
 )
 
 
+_REPLICA: Final = ", ".join(REPLICA)
+
+
 def run(tables: Tables, limits: Limits) -> Frame:
     """One finding for each broker whose clock is wrong, and for each group whose log has steps."""
     tables = with_small_tables(tables)
@@ -53,30 +57,29 @@ def run(tables: Tables, limits: Limits) -> Frame:
 
 
 def _wrong_now(tables: Tables, limits: Limits) -> Frame:
-    judged = (
-        tables.brokers.where(F.col("answered") & (F.col("role") != "STORE"))
-        .withColumn("behind_ms", F.expr(BEHIND))
-        .withColumn("ahead_ms", F.expr(AHEAD))
-        .withColumn("off_ms", F.expr(OFF))
-    )
-    by_place = Window.partitionBy(*REPLICA).orderBy(F.abs("off_ms").desc(), F.col("address"))
-    everybody = Window.partitionBy(F.lit(1))
+    place = f"""row_number() over (partition by {_REPLICA}
+        order by abs(off_ms) desc nulls last, address)"""
+    # Judged in one partition: there is one row for each broker.
+    everybody = "over (partition by 1)"
     found = (
-        judged.where(F.col("off_ms").isNotNull())
-        .withColumn("place", F.row_number().over(by_place))
+        tables.brokers.where(IS_LIVE)
+        .withColumns({"behind_ms": BEHIND, "ahead_ms": AHEAD})
+        .withColumn("off_ms", OFF)
+        .where("off_ms is not null")
+        .withColumn("place", place)
         .where("place = 1")
-        .withColumn("is_wrong", F.expr(IS_WRONG.format(**numbers_of(limits))))
-        # Judged in one partition: there is one row for each broker.
-        .withColumn("brokers", F.count("*").over(everybody))
-        .withColumn("wrong", F.count_if("is_wrong").over(everybody))
+        .withColumn("is_wrong", IS_WRONG.format(**numbers_of(limits)))
+        .withColumns(
+            {"brokers": f"count(1) {everybody}", "wrong": f"count_if(is_wrong) {everybody}"}
+        )
         .where("is_wrong")
     )
     return finding_rows(
         found,
         NAME,
         severity=Severity.WARNING,
-        evidence=F.expr(EVIDENCE),
-        affected=F.expr(SIZE),
+        evidence=EVIDENCE,
+        affected=SIZE,
         command=COMMAND,
     )
 
@@ -84,134 +87,104 @@ def _wrong_now(tables: Tables, limits: Limits) -> Frame:
 def _stepped_back(tables: Tables, limits: Limits) -> Frame:
     coarse = union([_segments(tables), _ranges(tables), _minutes_ahead(tables, limits)])
     # A damaged record's time, which affects the bounds of its range or minute, is not a step.
-    damaged = tables.faults.where(F.col("kind") == "BAD_TIME").select(*REPLICA).distinct()
-    steps = (
+    damaged = tables.faults.where("kind = 'BAD_TIME'").select(*REPLICA).distinct()
+    found = (
         _faults(tables)
         .unionByName(coarse.join(F.broadcast(damaged), REPLICA, "left_anti"))
-        .where(F.col("back_ms") > limits.clock_skew_ms)
-    )
-    # A step has one exact place if a reader of records saw it; the coarse ones repeat it.
-    exact_first = F.struct("rank", -F.col("back_ms"), "position", "broker_id")
-    by_group = Window.partitionBy(*GROUP)
-    found = (
-        steps.withColumn("best", F.min("rank").over(by_group))
-        .where(F.col("rank") == F.col("best"))
+        .where(f"back_ms > {limits.clock_skew_ms}")
+        # A step has one exact place if a reader of records saw it; the coarse ones repeat it.
+        .withColumn("best", f"min(rank) over (partition by {', '.join(GROUP)})")
+        .where("rank = best")
         .groupBy(*GROUP)
         .agg(
-            F.count_distinct("position").alias("steps"),
-            F.min_by(F.struct("broker_id", "position", "back_ms", "what"), exact_first).alias(
-                "worst"
-            ),
+            "count(distinct position) steps",
+            "min_by(struct(broker_id, position, back_ms, what),"
+            " struct(rank, -back_ms, position, broker_id)) worst",
         )
-        .withColumn("broker_id", F.col("worst.broker_id"))
+        .withColumn("broker_id", "worst.broker_id")
     )
     return finding_rows(
         found,
         NAME,
         severity=Severity.WARNING,
-        evidence=sentence(
+        evidence=phrase(
             "The clock was set back {steps|time|times} while messages were stored, by "
             "up to {worst.back_ms} ms: {worst.what}."
         ),
-        affected=F.col("steps"),
+        affected="steps",
         command=COMMAND,
     )
 
 
-def _step(rows: Frame, rank: int, what: Column) -> Frame:
-    return rows.select(
-        *REPLICA, F.lit(rank).alias("rank"), "position", "back_ms", what.alias("what")
-    )
+def _step(rows: Frame, rank: int, what: str) -> Frame:
+    return rows.selectExpr(*REPLICA, f"{rank} rank", "position", "back_ms", f"{phrase(what)} what")
 
 
 def _faults(tables: Tables) -> Frame:
     """Reported by a reader of records, exactly."""
-    rows = tables.faults.where(F.col("kind") == "TIME_BACKWARD")
     return _step(
-        rows,
+        tables.faults.where("kind = 'TIME_BACKWARD'"),
         0,
-        sentence(
-            "the record at byte {position} of the log has an earlier store time than "
-            "the previous one"
-        ),
+        "the record at byte {position} of the log has an earlier store time than the previous one",
     )
 
 
 def _ranges(tables: Tables) -> Frame:
     """From one range of the log to the next."""
-    order = Window.partitionBy(*REPLICA, "store").orderBy("begin")
-    rows = (
-        tables.log_ranges.where(F.col("last_store_ms").isNotNull())
-        .withColumn(
-            "before_ms",
-            F.max("last_store_ms").over(order.rowsBetween(Window.unboundedPreceding, -1)),
-        )
-        .withColumn("position", F.col("begin"))
-        .withColumn("back_ms", F.try_subtract(F.col("before_ms"), F.col("first_store_ms")))
+    rows = tables.log_ranges.where("last_store_ms is not null").selectExpr(
+        *(*REPLICA, "begin position", "first_store_ms"),
+        f"""max(last_store_ms) over (partition by {_REPLICA}, store order by begin
+            rows between unbounded preceding and 1 preceding) before_ms""",
     )
     return _step(
-        rows,
+        rows.withColumn("back_ms", "try_subtract(before_ms, first_store_ms)"),
         1,
-        sentence(
-            "the range from byte {position} begins at {first_store_ms|instant}, after "
-            "{before_ms|instant}"
-        ),
+        "the range from byte {position} begins at {first_store_ms|instant}, after "
+        "{before_ms|instant}",
     )
 
 
 def _segments(tables: Tables) -> Frame:
     """From one segment's first record to the next's."""
-    order = Window.partitionBy(*REPLICA).orderBy("position")
     rows = (
-        tables.segments.where(F.col("first_store_ms") > 0)
+        tables.segments.where("first_store_ms > 0")
         .select(*REPLICA, "position", "first_store_ms")
         .distinct()
         .withColumn(
             "before_ms",
-            F.max("first_store_ms").over(order.rowsBetween(Window.unboundedPreceding, -1)),
+            f"""max(first_store_ms) over (partition by {_REPLICA} order by position
+                rows between unbounded preceding and 1 preceding)""",
         )
-        .withColumn("back_ms", F.try_subtract(F.col("before_ms"), F.col("first_store_ms")))
     )
     return _step(
-        rows,
+        rows.withColumn("back_ms", "try_subtract(before_ms, first_store_ms)"),
         2,
-        sentence(
-            "the segment at byte {position} begins at {first_store_ms|instant}, an "
-            "earlier one at {before_ms|instant}"
-        ),
+        "the segment at byte {position} begins at {first_store_ms|instant}, an earlier one at "
+        "{before_ms|instant}",
     )
 
 
 def _minutes_ahead(tables: Tables, limits: Limits) -> Frame:
     """Messages stored in a minute that is still in the future. If the broker's own clock is ahead,
     that clock is wrong now, and is reported as such."""
-    own_clocks = F.broadcast(
-        tables.brokers.where(F.col("answered") & (F.col("role") != "STORE"))
-        .groupBy(*REPLICA)
-        .agg(F.max("ends_read_at_ms").alias("own_ms"))
-    )
+    own_clocks = tables.brokers.where(IS_LIVE).groupBy(*REPLICA).agg("max(ends_read_at_ms) own_ms")
     rows = (
-        tables.minutes.where(F.col("tier").isin("ACKNOWLEDGED", "STORED") & (F.col("messages") > 0))
+        tables.minutes.where("tier in ('ACKNOWLEDGED', 'STORED') and messages > 0")
         .groupBy(*REPLICA)
-        .agg(F.max("minute").alias("minute"))
-        .join(own_clocks, REPLICA, "left")
-        .where(
-            F.coalesce(
-                F.try_multiply(F.col("minute"), F.lit(60_000)) > F.col("own_ms"), F.lit(True)
-            )
-        )
-        .withColumn("position", F.lit(None).cast("long"))
-        .withColumn(
-            "back_ms",
-            F.try_subtract(F.try_multiply(F.col("minute"), F.lit(60_000)), F.lit(limits.now_ms)),
+        .agg("max(minute) minute")
+        .join(F.broadcast(own_clocks), REPLICA, "left")
+        .where("coalesce(try_multiply(minute, 60000) > own_ms, true)")
+        .withColumns(
+            {
+                "position": "cast(null as long)",
+                "back_ms": f"try_subtract(try_multiply(minute, 60000), {limits.now_ms})",
+            }
         )
     )
     return _step(
         rows,
         3,
-        sentence(
-            "messages were stored at {try_multiply(minute, 60000)|instant}, which is in the future",
-        ),
+        "messages were stored at {try_multiply(minute, 60000)|instant}, which is in the future",
     )
 
 

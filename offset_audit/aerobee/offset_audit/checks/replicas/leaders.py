@@ -4,16 +4,19 @@ replica."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
-from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
-from aerobee.offset_audit.frames.functions import Window
 from aerobee.offset_audit.tables import Tables
 
 GROUP = ["cluster", "broker_name"]
 """What names a broker group."""
 
 REPLICA = [*GROUP, "broker_id"]
+
+IS_LIVE: Final = "answered and role <> 'STORE'"
+"""Of BROKERS: one that answered, and no files."""
+IS_MASTER: Final = "answered and role = 'MASTER'"
 
 _SMALL = (
     "brokers",
@@ -34,15 +37,12 @@ def with_small_tables(tables: Tables) -> Tables:
 def heard_replicas(tables: Tables) -> Frame:
     """BROKERS that answered, and stores, with `is_leader` for one of each group: its master (of
     several, the one with the highest epoch), else the replica with the longest log."""
-    heard = tables.brokers.where(F.col("answered") & F.col("broker_id").isNotNull())
-    order = Window.partitionBy(*GROUP).orderBy(
-        F.when(F.col("role") == "MASTER", 0).otherwise(1),
-        F.col("epoch").desc_nulls_last(),
-        F.col("appended_end").desc_nulls_last(),
-        F.col("broker_id"),
-        F.col("address"),
+    place = f"""row_number() over (partition by {", ".join(GROUP)} order by
+        if(role = 'MASTER', 0, 1), epoch desc nulls last, appended_end desc nulls last, broker_id,
+        address)"""
+    return tables.brokers.where("answered and broker_id is not null").withColumn(
+        "is_leader", f"{place} = 1"
     )
-    return heard.withColumn("is_leader", F.row_number().over(order) == 1)
 
 
 def leader_ids(tables: Tables) -> Frame:
@@ -50,5 +50,5 @@ def leader_ids(tables: Tables) -> Frame:
     return (
         heard_replicas(tables)
         .where("is_leader")
-        .select(*GROUP, F.col("broker_id").alias("leader_id"), F.col("role").alias("leader_role"))
+        .selectExpr(*GROUP, "broker_id leader_id", "role leader_role")
     )

@@ -10,7 +10,6 @@ from typing import Final
 from aerobee.offset_audit.checks.check import Check, Limits
 from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.replicas.leaders import REPLICA, with_small_tables
-from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.texts import phrase
 from aerobee.offset_audit.tables import Tables
@@ -32,13 +31,13 @@ def run(tables: Tables, _limits: Limits) -> Frame:
         with_small_tables(tables)
         .brokers.where(HOLDS)
         .groupBy(*REPLICA)
-        .agg(F.max("not_writable_reason").alias("not_writable_reason"))
+        .agg("max(not_writable_reason) not_writable_reason")
     )
     return finding_rows(
         found,
         NAME,
-        severity=F.expr(SEVERITY),
-        evidence=F.expr(EVIDENCE),
+        severity=SEVERITY,
+        evidence=EVIDENCE,
         command=COMMAND,
     )
 

@@ -11,9 +11,7 @@ from typing import Final
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.replicas.leaders import with_small_tables
-from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
-from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.rules.texts import phrase
 from aerobee.offset_audit.tables import Tables
 
@@ -35,61 +33,54 @@ MASTERS_EVIDENCE: Final = phrase(
 )
 
 
+_ZONES: Final = ("count(zone) known", "count(distinct zone) zones", "max(zone) zone")
+"""For brokers: for how many the zone is known, how many zones these are, and one of them."""
+
+
 def run(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each broker group whose in-sync replicas share a zone, and one if all masters
     do."""
     tables = with_small_tables(tables)
     brokers = tables.registry_brokers.select("cluster", "broker_name", "broker_id", "role", "zone")
-    several = brokers.groupBy("cluster").agg(F.count_distinct("zone").alias("zones"))
-    brokers = brokers.join(several.where(F.col("zones") >= SEVERAL), "cluster", "left_semi")
+    several = brokers.groupBy("cluster").agg("count(distinct zone) zones")
+    brokers = brokers.join(several.where(f"zones >= {SEVERAL}"), "cluster", "left_semi")
     return _in_sync(brokers, tables).unionByName(_masters(brokers))
-
-
-def _zones() -> list[Column]:
-    """For brokers: for how many the zone is known, how many zones these are, and one of them."""
-    return [
-        F.named("count(zone) known"),
-        F.named("count(distinct zone) zones"),
-        F.named("max(zone) zone"),
-    ]
 
 
 def _in_sync(brokers: Frame, tables: Tables) -> Frame:
     """A group with a single in-sync replica has another problem than zones, or is intended to be
     so."""
-    members = (
-        tables.registry_groups.where(F.size("in_sync") >= SEVERAL)
-        .select("cluster", "broker_name", F.explode("in_sync").alias("broker_id"))
-        .join(brokers, ["cluster", "broker_name", "broker_id"], "left")
-    )
     found = (
-        members.groupBy("cluster", "broker_name")
-        .agg(F.count("*").alias("replicas"), *_zones())
+        tables.registry_groups.where(f"size(in_sync) >= {SEVERAL}")
+        .selectExpr("cluster", "broker_name", "explode(in_sync) broker_id")
+        .join(brokers, ["cluster", "broker_name", "broker_id"], "left")
+        .groupBy("cluster", "broker_name")
+        .agg("count(1) replicas", *_ZONES)
         .where(IN_SYNC_HOLDS)
     )
     return finding_rows(
         found,
         NAME,
         severity=Severity.WARNING,
-        evidence=F.expr(IN_SYNC_EVIDENCE),
-        affected=F.col("replicas"),
+        evidence=IN_SYNC_EVIDENCE,
+        affected="replicas",
         command=COMMAND,
     )
 
 
 def _masters(brokers: Frame) -> Frame:
     found = (
-        brokers.where(F.col("role") == "MASTER")
+        brokers.where("role = 'MASTER'")
         .groupBy("cluster")
-        .agg(F.count("*").alias("masters"), *_zones())
+        .agg("count(1) masters", *_ZONES)
         .where(MASTERS_HOLD)
     )
     return finding_rows(
         found,
         NAME,
         severity=Severity.INFO,
-        evidence=F.expr(MASTERS_EVIDENCE),
-        affected=F.col("masters"),
+        evidence=MASTERS_EVIDENCE,
+        affected="masters",
         command=COMMAND,
     )
 

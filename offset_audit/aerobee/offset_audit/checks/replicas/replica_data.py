@@ -6,83 +6,69 @@ not reported a second time.
 
 from __future__ import annotations
 
+from typing import Final
+
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
-from aerobee.offset_audit.checks.finding_rows import (
-    command_line,
-    finding_rows,
-    sentence,
-)
+from aerobee.offset_audit.checks.finding_rows import command_line, finding_rows
 from aerobee.offset_audit.checks.replicas.leaders import GROUP, heard_replicas, leader_ids
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
-from aerobee.offset_audit.frames.functions import Column, Window
+from aerobee.offset_audit.rules.texts import either, phrase
 from aerobee.offset_audit.tables import Tables
 
 NAME = "REPLICA_DATA"
-RANGE = [*GROUP, "begin", "end"]
 COPY = [*GROUP, "broker_id", "store"]
 """One place where a replica's log was read: its broker, or its folder."""
 _COPY = f"concat_ws('|', {', '.join(COPY)})"
+_RANGE: Final = f"{', '.join(GROUP)}, begin, `end`"
+_REFERENCE: Final = {
+    "reference_id": "broker_id",
+    "reference_store": "store",
+    "reference_checksum": "checksum",
+    "reference_records": "records",
+}
+
+
+def _hex(checksum: str) -> str:
+    return f"coalesce(lower(lpad(hex({checksum}), 8, '0')), '?')"
+
+
+_EVIDENCE: Final = phrase(
+    "{ranges|range of the log differs|ranges of the log differ} from {broker_name}:"
+    "{first.reference_id}{other_folder}'s, {bytes} bytes in all, up to byte {last_end}; the first "
+    "from byte {first.begin} to {first.`end`}: CRC-32 {here} here{folder}, {there} there{records}",
+    other_folder=either("first.reference_store is not null", " ({first.reference_store})"),
+    here=_hex("first.checksum"),
+    folder=either("store is not null", " ({store})"),
+    there=_hex("first.reference_checksum"),
+    # Brokers do not count them.
+    records="""coalesce(concat('; records: ', first.records, ' here, ', first.reference_records,
+        ' there.'), '.')""",
+)
 
 
 def run(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each copy of a log that differs from the master's, or from the majority."""
-    differing = _without_explained(_differing(tables), tables)
-    by_copy = differing.groupBy(*COPY).agg(
-        F.count("*").alias("ranges"),
-        F.min_by(F.struct(*_TOLD), F.col("begin")).alias("first"),
-        F.max("end").alias("last_end"),
-        F.try_sum(F.try_subtract(F.col("end"), F.col("begin"))).alias("bytes"),
+    by_copy = (
+        _without_explained(_differing(tables), tables)
+        .groupBy(*COPY)
+        .agg(
+            "count(1) ranges",
+            f"""min_by(struct(begin, `end`, checksum, records, {", ".join(_REFERENCE)}), begin)
+                first""",
+            "max(`end`) last_end",
+            "try_sum(try_subtract(`end`, begin)) bytes",
+        )
     )
-    roles = heard_replicas(tables).groupBy(*GROUP, "broker_id").agg(F.max("role").alias("role"))
-    found = by_copy.join(F.broadcast(roles), [*GROUP, "broker_id"], "left")
-    other = sentence(
-        "{broker_name}:{first.reference_id}{folder}",
-        folder=F.when(
-            F.col("first.reference_store").isNotNull(),
-            sentence(" ({first.reference_store})"),
-        ).otherwise(""),
-    )
+    roles = heard_replicas(tables).groupBy(*GROUP, "broker_id").agg("max(role) role")
     return finding_rows(
-        found,
+        by_copy.join(F.broadcast(roles), [*GROUP, "broker_id"], "left"),
         NAME,
         severity=Severity.CRITICAL,
-        evidence=sentence(
-            "{ranges|range of the log differs|ranges of the log differ} from "
-            "{other}'s, {bytes} bytes in all, up to byte {last_end}; the first from "
-            "byte {first.begin} to {first.end}: CRC-32 {here} here{folder}, {there} "
-            "there{records}",
-            other=other,
-            here=_hex(F.col("first.checksum")),
-            folder=_where(),
-            there=_hex(F.col("first.reference_checksum")),
-            records=F.coalesce(
-                F.concat(
-                    F.lit("; records: "),
-                    F.col("first.records"),
-                    F.lit(" here, "),
-                    F.col("first.reference_records"),
-                    F.lit(" there."),
-                ),
-                # Brokers do not count them.
-                F.lit("."),
-            ),
-        ),
-        affected=F.col("ranges"),
+        evidence=_EVIDENCE,
+        affected="ranges",
         command=command_line("aerobee store verify", "store", otherwise="aerobee cluster show"),
     )
-
-
-_TOLD = (
-    "begin",
-    "end",
-    "checksum",
-    "records",
-    "reference_id",
-    "reference_store",
-    "reference_checksum",
-    "reference_records",
-)
 
 
 def _differing(tables: Tables) -> Frame:
@@ -90,64 +76,42 @@ def _differing(tables: Tables) -> Frame:
 
     The reference is the master's copy; where no master has one, the bytes that most copies have.
     """
-    whole = tables.log_ranges.where(F.col("checksum").isNotNull())
-    same_range = Window.partitionBy(*RANGE)
-    compared = (
-        whole.withColumn("least", F.min("checksum").over(same_range))
-        .withColumn("most", F.max("checksum").over(same_range))
-        .where(F.col("least") != F.col("most"))
+    of_range = f"over (partition by {_RANGE})"
+    best_first = f"""over (partition by {_RANGE} order by
+        if(broker_id = leader_id and leader_role = 'MASTER', 0, 1), votes desc nulls last,
+        broker_id, store)"""
+    return (
+        tables.log_ranges.where("checksum is not null")
+        .withColumns(
+            {
+                "least_checksum": f"min(checksum) {of_range}",
+                "most_checksum": f"max(checksum) {of_range}",
+            }
+        )
+        .where("least_checksum <> most_checksum")
         .join(F.broadcast(leader_ids(tables)), GROUP, "left")
-        .withColumn("votes", F.count("*").over(Window.partitionBy(*RANGE, "checksum")))
+        .withColumn("votes", f"count(1) over (partition by {_RANGE}, checksum)")
+        .withColumns(
+            {name: f"first({column}, false) {best_first}" for name, column in _REFERENCE.items()}
+        )
+        .where("checksum <> reference_checksum")
     )
-    best_first = same_range.orderBy(
-        F.when(
-            (F.col("broker_id") == F.col("leader_id")) & (F.col("leader_role") == "MASTER"), 0
-        ).otherwise(1),
-        F.col("votes").desc(),
-        F.col("broker_id"),
-        F.col("store"),
-    )
-    for column, name in (
-        ("broker_id", "reference_id"),
-        ("store", "reference_store"),
-        ("checksum", "reference_checksum"),
-        ("records", "reference_records"),
-    ):
-        compared = compared.withColumn(name, F.first(column).over(best_first))
-    return compared.where(F.col("checksum") != F.col("reference_checksum"))
 
 
 def _without_explained(differing: Frame, tables: Tables) -> Frame:
     """Without ranges in which damage was located, in this copy or in the reference."""
+    # A clock that was set back changes no bytes.
     damage = tables.faults.where(
-        F.col("position").isNotNull()
-        & F.col("file").contains("commitlog")
-        # A clock that was set back changes no bytes.
-        & (F.col("kind") != "TIME_BACKWARD")
-    ).select(
-        F.col("store").alias("damaged_store"),
-        F.col("position").alias("damage_begin"),
-        F.try_add("position", F.greatest(F.coalesce("size", F.lit(1)), F.lit(1))).alias(
-            "damage_end"
-        ),
+        "position is not null and contains(file, 'commitlog') and kind <> 'TIME_BACKWARD'"
+    ).selectExpr(
+        "store damaged_store",
+        "position damage_begin",
+        "try_add(position, greatest(coalesce(size, 1), 1)) damage_end",
     )
-    return differing.join_where(
-        damage,
-        [
-            F.col("damaged_store").isin(F.col("store"), F.col("reference_store")),
-            F.col("damage_begin") < F.col("end"),
-            F.col("damage_end") > F.col("begin"),
-        ],
-        "left_anti",
+    explained = F.expr(
+        "damaged_store in (store, reference_store) and damage_begin < `end` and damage_end > begin"
     )
-
-
-def _where() -> Column:
-    return F.when(F.col("store").isNotNull(), sentence(" ({store})")).otherwise("")
-
-
-def _hex(checksum: Column) -> Column:
-    return F.lower(F.lpad(F.hex(checksum), 8, "0"))
+    return differing.join_where(damage, [explained], "left_anti")
 
 
 CHECK = Check(

@@ -16,7 +16,6 @@ from aerobee.offset_audit.checks.replicas.leaders import (
     REPLICA,
     with_small_tables,
 )
-from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.texts import either, phrase
 from aerobee.offset_audit.tables import Tables
@@ -35,16 +34,16 @@ def run(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each broker that has met such records."""
     brokers = with_small_tables(tables).brokers
     found = (
-        brokers.where(F.col("answered") & (F.col("misplaced_records") > 0))
+        brokers.where("answered and misplaced_records > 0")
         .groupBy(*REPLICA)
-        .agg(F.max("misplaced_records").alias("misplaced"))
+        .agg("max(misplaced_records) misplaced")
     )
     return finding_rows(
         found,
         NAME,
         severity=Severity.ERROR,
-        evidence=F.expr(EVIDENCE),
-        affected=F.col("misplaced"),
+        evidence=EVIDENCE,
+        affected="misplaced",
         command=COMMAND,
     )
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import finding_rows
-from aerobee.offset_audit.checks.replicas.leaders import GROUP, with_small_tables
+from aerobee.offset_audit.checks.replicas.leaders import GROUP, IS_MASTER, with_small_tables
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame, union
 from aerobee.offset_audit.rules.texts import either, phrase, shell_word
@@ -92,32 +92,31 @@ LACKING_EVIDENCE: Final = phrase(
 def run(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each broker group, and each name in routes, that is not as stated."""
     tables = with_small_tables(tables)
-    live = tables.brokers.where(F.col("role").isNull() | (F.col("role") != "STORE"))
-    parts = [
-        _two_masters(live, tables),
-        _other_master(live, tables),
-        _no_master(live, tables),
-        _unknown_brokers(live, tables),
-        _lacking_topics(live, tables),
-    ]
-    return union(parts)
+    live = tables.brokers.where("role is null or role <> 'STORE'")
+    return union(
+        [
+            _two_masters(live, tables),
+            _other_master(live, tables),
+            _no_master(live, tables),
+            _unknown_brokers(live, tables),
+            _lacking_topics(live, tables),
+        ]
+    )
 
 
 def _masters(live: Frame) -> Frame:
     """The masters of each group by their own word."""
     return (
-        live.where(F.col("answered") & (F.col("role") == "MASTER"))
+        live.where(IS_MASTER)
         .groupBy(*GROUP)
         .agg(
             # Two processes may claim one id, and one process may be known by two addresses.
-            F.count_distinct(F.struct("broker_id", F.coalesce("incarnation", F.lit("")))).alias(
-                "masters"
-            ),
-            F.sort_array(F.collect_set(F.struct("broker_id", "epoch", "address"))).alias("told"),
-            F.max("epoch").alias("newest_epoch"),
-            F.count_distinct("epoch").alias("epochs"),
-            F.max("asked_at_ms").alias("last_asked_ms"),
-            F.min_by("answered_at_ms", -F.col("epoch")).alias("newest_answered_ms"),
+            "count(distinct struct(broker_id, coalesce(incarnation, '') incarnation)) masters",
+            "sort_array(collect_set(struct(broker_id, epoch, address))) told",
+            "max(epoch) newest_epoch",
+            "count(distinct epoch) epochs",
+            "max(asked_at_ms) last_asked_ms",
+            "min_by(answered_at_ms, -epoch) newest_answered_ms",
         )
     )
 
@@ -130,57 +129,56 @@ def _two_masters(live: Frame, tables: Tables) -> Frame:
     registered = _registered(tables).select("broker_name", "registry_epoch")
     found = (
         _masters(live)
-        .where(F.col("masters") > 1)
+        .where("masters > 1")
         .join(registered, "broker_name", "left")
-        .withColumn("is_proven", F.expr(IS_PROVEN))
-        .withColumn(
-            "names",
-            F.expr(
-                f"array_join(transform(slice(told, 1, {NAMED_MAX}), one -> {ONE_MASTER}), ', ')"
-            ),
+        .withColumns(
+            {
+                "is_proven": IS_PROVEN,
+                "names": f"""array_join(transform(slice(told, 1, {NAMED_MAX}),
+                    one -> {ONE_MASTER}), ', ')""",
+                "role": "'MASTER'",
+            }
         )
     )
     return finding_rows(
-        found.withColumn("role", F.lit("MASTER")),
+        found,
         NAME,
-        severity=F.expr(TWO_SEVERITY),
-        evidence=F.expr(TWO_EVIDENCE),
-        affected=F.col("masters"),
+        severity=TWO_SEVERITY,
+        evidence=TWO_EVIDENCE,
+        affected="masters",
         command=COMMAND,
     )
 
 
 def _registered(tables: Tables) -> Frame:
     return tables.registry_groups.groupBy("broker_name").agg(
-        F.max("cluster").alias("registry_cluster"),
-        F.max("revision").alias("registry_revision"),
-        F.max("epoch").alias("registry_epoch"),
-        F.max(F.when(F.col("master_id") >= 0, F.col("master_id"))).alias("registry_master_id"),
-        F.first("replicas", ignorenulls=True).alias("replicas"),
+        "max(cluster) registry_cluster",
+        "max(revision) registry_revision",
+        "max(epoch) registry_epoch",
+        "max(if(master_id >= 0, master_id, null)) registry_master_id",
+        "first(replicas, true) replicas",
     )
 
 
 def _other_master(live: Frame, tables: Tables) -> Frame:
     """A master that the registry does not know as such, or only in another epoch. One with a newer
     epoch than the registry had when it was read may have become master since."""
-    told = (
-        _masters(live)
-        .where(F.col("masters") == 1)
-        .withColumn("broker_id", F.col("told")[0].broker_id)
-        .withColumn("epoch", F.col("told")[0].epoch)
-        .withColumn("role", F.lit("MASTER"))
-    )
     found = (
-        told.join(_registered(tables), "broker_name")
+        _masters(live)
+        .where("masters = 1")
+        .withColumns(
+            {"broker_id": "told[0].broker_id", "epoch": "told[0].epoch", "role": "'MASTER'"}
+        )
+        .join(_registered(tables), "broker_name")
         .where(OTHER_HOLDS)
-        .withColumn("is_newer", F.expr(OTHER_IS_NEWER))
+        .withColumn("is_newer", OTHER_IS_NEWER)
     )
     return finding_rows(
         found,
         NAME,
-        severity=F.expr(IF_NEWER),
-        evidence=F.expr(OTHER_EVIDENCE),
-        affected=F.lit(1),
+        severity=IF_NEWER,
+        evidence=OTHER_EVIDENCE,
+        affected="1",
         command=COMMAND,
     )
 
@@ -188,56 +186,50 @@ def _other_master(live: Frame, tables: Tables) -> Frame:
 def _no_master(live: Frame, tables: Tables) -> Frame:
     """Groups in which all replicas answered, none of them as master. If one of them knows a newer
     epoch than the registry had, the master changed between the answers."""
-    answered = (
+    found = (
         live.where("answered")
         .groupBy(*GROUP)
         .agg(
-            F.count_if(F.col("role") == "MASTER").alias("masters"),
-            F.collect_set("broker_id").alias("heard"),
-            F.max("epoch").alias("newest_epoch"),
+            "count_if(role = 'MASTER') masters",
+            "collect_set(broker_id) heard_ids",
+            "max(epoch) newest_epoch",
         )
-    )
-    found = (
-        answered.where(F.col("masters") == 0)
+        .where("masters = 0")
         .join(_registered(tables), "broker_name")
-        .where(F.size(F.array_except("replicas", "heard")) == 0)
-        .join(live.where(~F.col("answered")).select(*GROUP).distinct(), GROUP, "left_anti")
+        .where("size(array_except(replicas, heard_ids)) = 0")
+        .join(live.where("not answered").select(*GROUP).distinct(), GROUP, "left_anti")
+        .withColumns({"heard": "size(heard_ids)", "is_newer": NONE_IS_NEWER})
     )
-    found = found.withColumn("heard", F.size("heard")).withColumn("is_newer", F.expr(NONE_IS_NEWER))
     return finding_rows(
         found,
         NAME,
-        severity=F.expr(IF_NEWER),
-        evidence=F.expr(NONE_EVIDENCE),
-        affected=F.col("heard"),
+        severity=IF_NEWER,
+        evidence=NONE_EVIDENCE,
+        affected="heard",
         command=COMMAND,
     )
 
 
 def _unknown_brokers(live: Frame, tables: Tables) -> Frame:
     """Names in routes that no broker has: neither registered nor heard of."""
-    known = (
-        tables.registry_groups.select("broker_name")
-        .unionByName(tables.registry_brokers.select("broker_name"))
-        .unionByName(live.select("broker_name"))
-        .where(F.col("broker_name").isNotNull())
-    )
+    named = (tables.registry_groups, tables.registry_brokers, live)
+    known = union([one.select("broker_name") for one in named]).where("broker_name is not null")
     found = (
         tables.registry_topics.join(known.distinct(), "broker_name", "left_anti")
         .groupBy(*GROUP)
         .agg(
-            F.count_distinct("topic").alias("topics"),
-            F.sum("write_queue_count").alias("queues"),
-            F.min("topic").alias("first_topic"),
+            "count(distinct topic) topics",
+            "sum(write_queue_count) queues",
+            "min(topic) first_topic",
         )
-        .withColumn("topic", F.when(F.col("topics") == 1, F.col("first_topic")))
+        .withColumn("topic", "if(topics = 1, first_topic, null)")
     )
     return finding_rows(
         found,
         NAME,
         severity=Severity.ERROR,
-        evidence=F.expr(UNKNOWN_EVIDENCE),
-        affected=F.col("topics"),
+        evidence=UNKNOWN_EVIDENCE,
+        affected="topics",
         command=F.expr(TOPIC_COMMAND),
     )
 
@@ -246,36 +238,33 @@ def _lacking_topics(live: Frame, tables: Tables) -> Frame:
     """Topics routed to a master that does not have them. A broker whose topics were not read is not
     judged, nor a topic of which it still has queues, all of them trimmed: it has been deleted since
     the registry was read."""
-    masters = live.where(F.col("answered") & (F.col("role") == "MASTER")).select(
-        *GROUP, "broker_id", "role", "epoch"
-    )
+    masters = live.where(IS_MASTER).select(*GROUP, "broker_id", "role", "epoch")
     owned = tables.topics.join(
-        (masters.select(*GROUP, "broker_id")), [*GROUP, "broker_id"], "left_semi"
+        masters.select(*GROUP, "broker_id"), [*GROUP, "broker_id"], "left_semi"
     )
-    telling = masters.join(owned.groupBy(*GROUP).agg(F.max("revision").alias("known")), GROUP)
+    telling = masters.join(owned.groupBy(*GROUP).agg("max(revision) known"), GROUP)
+    topic = ["broker_name", "topic"]
     found = (
-        tables.registry_topics.select("broker_name", "topic", "topic_revision")
-        .join(
-            owned.select("broker_name", "topic").distinct(), ["broker_name", "topic"], "left_anti"
-        )
-        .join(_deleted_topics(tables, masters), ["broker_name", "topic"], "left_anti")
+        tables.registry_topics.select(*topic, "topic_revision")
+        .join(owned.select(*topic).distinct(), topic, "left_anti")
+        .join(_deleted_topics(tables, masters), topic, "left_anti")
         .join(telling, "broker_name")
         .groupBy(*GROUP)
         .agg(
-            F.min(F.struct("broker_id", "role", "epoch")).alias("broker"),
-            F.count_distinct("topic").alias("topics"),
-            F.min("topic").alias("first_topic"),
-            F.bool_and(F.expr(IS_NEW)).alias("is_new"),
+            "min(struct(broker_id, role, epoch)) broker",
+            "count(distinct topic) topics",
+            "min(topic) first_topic",
+            f"bool_and({IS_NEW}) is_new",
         )
         .select("*", "broker.*")
-        .withColumn("topic", F.when(F.col("topics") == 1, F.col("first_topic")))
+        .withColumn("topic", "if(topics = 1, first_topic, null)")
     )
     return finding_rows(
         found,
         NAME,
-        severity=F.expr(IF_NEW),
-        evidence=F.expr(LACKING_EVIDENCE),
-        affected=F.col("topics"),
+        severity=IF_NEW,
+        evidence=LACKING_EVIDENCE,
+        affected="topics",
         command=F.expr(TOPIC_COMMAND),
     )
 
@@ -285,11 +274,8 @@ def _deleted_topics(tables: Tables, masters: Frame) -> Frame:
     return (
         tables.queues.join(masters.select(*GROUP, "broker_id"), [*GROUP, "broker_id"], "left_semi")
         .groupBy("broker_name", "topic")
-        .agg(
-            F.bool_and(F.expr(IS_TRIMMED)).alias("is_trimmed"),
-            F.max("max_offset").alias("end"),
-        )
-        .where(F.col("is_trimmed") & (F.col("end") > 0))
+        .agg(f"bool_and({IS_TRIMMED}) is_trimmed", "max(max_offset) last")
+        .where("is_trimmed and last > 0")
         .select("broker_name", "topic")
     )
 

@@ -13,7 +13,6 @@ from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.replicas.leaders import (
     with_small_tables,
 )
-from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.texts import either, phrase
 from aerobee.offset_audit.tables import Tables
@@ -39,40 +38,36 @@ EVIDENCE: Final = phrase(
 def run(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each broker group, INFO once its logs begin after all such epochs did."""
     tables = with_small_tables(tables)
-    elected = (
-        tables.registry_groups.select("cluster", "broker_name", "unclean_epochs")
-        .withColumn("unclean_epoch", F.explode("unclean_epochs"))
-        .distinct()
-    )
-    starts = tables.epochs.groupBy("broker_name", F.col("epoch").alias("unclean_epoch")).agg(
-        F.max("start_offset").alias("start")
+    elected = tables.registry_groups.selectExpr(
+        "cluster", "broker_name", "explode(unclean_epochs) unclean_epoch"
+    ).distinct()
+    starts = (
+        tables.epochs.selectExpr("broker_name", "epoch unclean_epoch", "start_offset")
+        .groupBy("broker_name", "unclean_epoch")
+        .agg("max(start_offset) start")
     )
     logs = (
-        tables.brokers.where(F.col("answered"))
-        .groupBy("broker_name")
-        .agg(F.min("log_min_offset").alias("log_begin"))
+        tables.brokers.where("answered").groupBy("broker_name").agg("min(log_min_offset) log_begin")
     )
     found = (
         elected.join(starts, ["broker_name", "unclean_epoch"], "left")
         .join(logs, "broker_name", "left")
-        .withColumn("is_past", F.expr(IS_PAST))
+        .withColumn("is_past", IS_PAST)
         .groupBy("cluster", "broker_name")
         .agg(
-            F.sort_array(F.collect_set("unclean_epoch")).alias("unclean"),
-            F.max_by("start", "unclean_epoch").alias("start"),
-            F.bool_and("is_past").alias("is_past"),
+            "sort_array(collect_set(unclean_epoch)) unclean",
+            "max_by(start, unclean_epoch) start",
+            "bool_and(is_past) is_past",
         )
-        .withColumn("elections", F.size("unclean"))
-        .withColumn("epochs", F.array_join("unclean", ", "))
-        .withColumn("epoch", F.array_max("unclean"))
+        .withColumns(
+            {
+                "elections": "size(unclean)",
+                "epochs": "array_join(unclean, ', ')",
+                "epoch": "array_max(unclean)",
+            }
+        )
     )
-    return finding_rows(
-        found,
-        NAME,
-        severity=F.expr(SEVERITY),
-        evidence=F.expr(EVIDENCE),
-        command=COMMAND,
-    )
+    return finding_rows(found, NAME, severity=SEVERITY, evidence=EVIDENCE, command=COMMAND)
 
 
 CHECK = Check(

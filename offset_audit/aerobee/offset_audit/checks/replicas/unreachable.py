@@ -6,7 +6,7 @@ from typing import Final
 
 from aerobee.offset_audit.checks.check import Check, Limits
 from aerobee.offset_audit.checks.finding_rows import finding_rows
-from aerobee.offset_audit.checks.replicas.leaders import GROUP, REPLICA, with_small_tables
+from aerobee.offset_audit.checks.replicas.leaders import IS_MASTER, REPLICA, with_small_tables
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.names import BUSY
@@ -49,47 +49,38 @@ def run(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each broker that did not answer; it explains everything that is unknown
     because of it."""
     tables = with_small_tables(tables)
-    live = tables.brokers.where(F.col("role").isNull() | (F.col("role") != "STORE"))
+    live = tables.brokers.where("role is null or role <> 'STORE'")
     silent = _unanswered(live).unionByName(_unasked(live, tables))
-    masters = (
-        live.where(F.col("answered") & (F.col("role") == "MASTER")).select("broker_name").distinct()
-    )
+    masters = live.where(IS_MASTER).selectExpr("broker_name", "true has_master").distinct()
     leaderless = silent.select("broker_name").distinct().join(masters, "broker_name", "left_anti")
     unknown = (
         tables.registry_topics.join(leaderless, "broker_name")
         .groupBy("broker_name")
-        .agg(F.sum("write_queue_count").alias("queues"), F.count_distinct("topic").alias("topics"))
-    )
-    found = silent.join(unknown, "broker_name", "left").join(
-        masters.withColumn("has_master", F.lit(True)), "broker_name", "left"
+        .agg("sum(write_queue_count) queues", "count(distinct topic) topics")
     )
     return finding_rows(
-        found,
+        silent.join(unknown, "broker_name", "left").join(masters, "broker_name", "left"),
         NAME,
-        severity=F.expr(SEVERITY),
-        evidence=F.expr(EVIDENCE),
-        affected=F.expr(AFFECTED),
+        severity=SEVERITY,
+        evidence=EVIDENCE,
+        affected=AFFECTED,
         command=COMMAND,
     )
 
 
-_COLUMNS = [*REPLICA, "address", "role", "epoch", "reason", "is_busy"]
+_COLUMNS: Final = (*REPLICA, "address", "role", "epoch", "reason", "is_busy")
 
 
 def _unanswered(live: Frame) -> Frame:
     """Brokers that were asked; one row each, however often they are named."""
-    answered = live.where("answered").select(F.col("address").alias("a")).where("a is not null")
+    answered = live.where("answered and address is not null").selectExpr("address a").distinct()
     return (
-        live.where(~F.coalesce("answered", F.lit(False)))
-        .join_where(answered.distinct(), [F.col("address") == F.col("a")], "left_anti")
+        live.where("not coalesce(answered, false)")
+        .join_where(answered, [F.col("address") == F.col("a")], "left_anti")
         .groupBy(*REPLICA, "address")
-        .agg(
-            F.first("role", ignorenulls=True).alias("role"),
-            F.max("epoch").alias("epoch"),
-            F.first("error", ignorenulls=True).alias("error"),
-        )
-        .withColumn("is_busy", F.expr(IS_BUSY))
-        .withColumn("reason", F.expr(NO_ANSWER))
+        .agg("first(role, true) role", "max(epoch) epoch", "first(error, true) error")
+        .withColumn("is_busy", IS_BUSY)
+        .withColumn("reason", NO_ANSWER)
         .select(*_COLUMNS)
     )
 
@@ -97,29 +88,25 @@ def _unanswered(live: Frame) -> Frame:
 def _unasked(live: Frame, tables: Tables) -> Frame:
     """Replicas that the registry's groups expect but whose address is unknown, and registered ones
     that were not asked. Without any live broker nothing was expected to answer."""
-    registered = tables.registry_brokers.select(
-        "cluster", "broker_name", "broker_id", "address", "role", "epoch"
-    ).withColumn("reason", F.lit(NOT_ASKED))
-    expected = (
-        tables.registry_groups.select(
-            "cluster", "broker_name", F.explode("replicas").alias("broker_id"), "epoch"
-        )
-        .withColumn("address", F.lit(None).cast("string"))
-        .withColumn("role", F.lit(None).cast("string"))
-        .withColumn("reason", F.lit(NOT_REGISTERED))
+    replica = ["broker_name", "broker_id"]
+    registered = tables.registry_brokers.selectExpr(
+        "cluster", *replica, "address", "role", "epoch", f"'{NOT_ASKED}' reason"
     )
-    missing = (
-        expected.join(registered, [*GROUP[1:], "broker_id"], "left_anti")
+    expected = tables.registry_groups.selectExpr(
+        *("cluster", "broker_name", "explode(replicas) broker_id"),
+        *("cast(null as string) address", "cast(null as string) role", "epoch"),
+        f"'{NOT_REGISTERED}' reason",
+    )
+    asked = live.where("broker_id is not null").select(*replica)
+    return (
+        expected.join(registered, replica, "left_anti")
         .unionByName(registered)
-        .join(
-            live.where(F.col("broker_id").isNotNull()).select("broker_name", "broker_id"),
-            ["broker_name", "broker_id"],
-            "left_anti",
-        )
-        .dropDuplicates(["broker_name", "broker_id"])
+        .join(asked, replica, "left_anti")
+        .dropDuplicates(replica)
+        .crossJoin(live.limit(1).selectExpr("1 one"))
+        .withColumn("is_busy", "false")
+        .select(*_COLUMNS)
     )
-    asked = live.limit(1).select(F.lit(1).alias("one"))
-    return missing.crossJoin(asked).withColumn("is_busy", F.lit(False)).select(*_COLUMNS)
 
 
 CHECK = Check(

@@ -7,10 +7,11 @@ and history of those groups and topics that the first has chosen.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
-from aerobee.offset_audit.frames.functions import Column, Window
+from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.outputs.report.assemble import Rows, assemble, chosen_pairs, chosen_topics
 from aerobee.offset_audit.outputs.report.data import (
     SEVERITIES,
@@ -44,17 +45,14 @@ def report_data(
     first = states.engine.collect(
         {
             "counts": findings.groupBy("check", "severity").agg(
-                F.count("*").alias("findings"), F.try_sum("affected").alias("affected")
+                "count(1) findings", "try_sum(affected) affected"
             ),
             "findings": _worst_findings(findings, bounds),
-            "broker_totals": brokers.agg(
-                F.count("*").alias("brokers"),
-                F.sum(F.col("answered").cast("int")).alias("answered"),
-            ),
+            "broker_totals": brokers.agg("count(1) brokers", "sum(cast(answered as int)) answered"),
             "brokers": _brokers(brokers, bounds),
-            "totals": pairs.agg(*_sums(), F.count_distinct("group").alias("groups")),
+            "totals": pairs.agg(*_sums(), "count(distinct group) groups"),
             "groups": pairs.groupBy("group")
-            .agg(*_sums(), F.max("members").alias("members"))
+            .agg(*_sums(), "max(members) members")
             .orderBy(*_attention(("group",)))
             .limit(bounds.groups),
             "topics": pairs.groupBy("topic")
@@ -62,7 +60,7 @@ def report_data(
             .orderBy(*_attention(("topic",)))
             .limit(bounds.topics),
             "pairs": pairs.orderBy(*_attention(_PAIR)).limit(bounds.pairs),
-            "topic_total": queues.agg(F.count_distinct("topic").alias("topics")),
+            "topic_total": queues.agg("count(distinct topic) topics"),
             "largest": _stored(queues)
             .orderBy(F.desc_nulls_last("messages"), "topic")
             .limit(bounds.topics),
@@ -106,35 +104,32 @@ def _details(
         "stored": _stored(queues.where(F.col("topic").isin(topics))),
         "waiting": waiting.where(F.col("topic").isin(topics))
         .groupBy("topic")
-        .agg(F.sum("messages").alias("messages")),
+        .agg("sum(messages) messages"),
         "failed": failed.where(F.col("group").isin(groups))
         .groupBy("group")
-        .agg(
-            *(F.sum(name).alias(name) for name in ("sent", "finished", "waiting", "again", "dead"))
-        ),
+        .agg(*(f"sum({name}) {name}" for name in ("sent", "finished", "waiting", "again", "dead"))),
         "queues": _worst_queues(with_place, bounds),
-        "cells": _cells(with_place.where(F.col("place") < bounds.heat_rows), bounds),
-        "points": _points(earlier, F.col("run_at_ms")).unionByName(
-            _points(states.where(F.col("group").isin(groups)), F.lit(run.run_at_ms))
+        "cells": _cells(with_place.where(f"place < {bounds.heat_rows}"), bounds),
+        "points": _points(earlier, "run_at_ms").unionByName(
+            _points(states.where(F.col("group").isin(groups)), str(run.run_at_ms))
         ),
     }
 
 
 def _worst_findings(findings: Frame, bounds: Bounds) -> Frame:
     """Worst first; no check crowds the others out."""
-    order = (
-        F.col("severity_rank"),
-        F.desc_nulls_last("affected"),
-        F.col("broker_name"),
-        F.col("topic"),
-        F.col("group"),
-        F.col("queue_id"),
+    order = "severity_rank, affected desc nulls last, broker_name, topic, group, queue_id"
+    return (
+        findings.withColumn("severity_rank", rank("severity", SEVERITIES))
+        .withColumn("in_check", _place_in("check, severity", order))
+        .where(f"in_check <= {bounds.findings_per_check}")
+        .orderBy("severity_rank", "in_check", "check")
+        .limit(bounds.findings)
     )
-    ranked = findings.withColumn("severity_rank", rank("severity", SEVERITIES)).withColumn(
-        "in_check", F.row_number().over(Window.partitionBy("check", "severity").orderBy(*order))
-    )
-    few = ranked.where(F.col("in_check") <= bounds.findings_per_check)
-    return few.orderBy("severity_rank", "in_check", "check").limit(bounds.findings)
+
+
+def _place_in(by: str, order: str) -> str:
+    return f"row_number() over (partition by {by} order by {order})"
 
 
 def _brokers(brokers: Frame, bounds: Bounds) -> Frame:
@@ -142,113 +137,109 @@ def _brokers(brokers: Frame, bounds: Bounds) -> Frame:
     return brokers.orderBy("answered", "broker_name", "broker_id").limit(bounds.brokers)
 
 
-def _sums() -> tuple[Column, ...]:
+def _sums() -> tuple[str, ...]:
+    names = ("queues", "lag", "matching_lag", "unknown", *(f"queues_{state}" for state in STATES))
     return (
-        F.sum("queues").alias("queues"),
-        F.sum("lag").alias("lag"),
-        F.sum("matching_lag").alias("matching_lag"),
-        F.sum("unknown").alias("unknown"),
-        F.min("first_unread_ms").alias("first_unread_ms"),
-        F.count("*").alias("pairs"),
-        *(F.sum(f"queues_{state}").alias(f"queues_{state}") for state in STATES),
+        *(f"sum({name}) {name}" for name in names),
+        "min(first_unread_ms) first_unread_ms",
+        "count(1) pairs",
     )
+
+
+_WORST: Final = " ".join(
+    (
+        "case",
+        *(f"when queues_{state} > 0 then {n}" for n, state in enumerate(STATES)),
+        f"else {len(STATES)} end",
+    )
+)
 
 
 def _attention(names: Sequence[str]) -> tuple[Column, ...]:
     """What needs attention first: the worst state of any queue, then the lag."""
-    worst = F.lit(len(STATES))
-    for place, state in reversed(list(enumerate(STATES))):
-        worst = F.when(F.col(f"queues_{state}") > 0, F.lit(place)).otherwise(worst)
-    return (worst, F.desc_nulls_last("lag"), *(F.col(name) for name in names))
+    return (F.named(_WORST), F.desc_nulls_last("lag"), *(F.col(name) for name in names))
 
 
 def _pairs(states: Frame) -> Frame:
     """One row for each group and topic: the only pass over all states of the first job."""
     return states.groupBy(*_PAIR).agg(
-        F.count("*").alias("queues"),
-        F.sum("lag").alias("lag"),
-        F.sum("matching_lag").alias("matching_lag"),
-        F.sum(F.col("lag").isNull().cast("int")).alias("unknown"),
-        F.min("first_unread_ms").alias("first_unread_ms"),
-        F.max("members").alias("members"),
-        *(
-            F.sum((F.col("state") == state).cast("int")).alias(f"queues_{state}")
-            for state in STATES
-        ),
+        "count(1) queues",
+        "sum(lag) lag",
+        "sum(matching_lag) matching_lag",
+        "count_if(lag is null) unknown",
+        "min(first_unread_ms) first_unread_ms",
+        "max(members) members",
+        *(f"count_if(state = '{state}') queues_{state}" for state in STATES),
     )
 
 
 def _pairs_of(states: Frame, groups: list[str], topics: list[str], bounds: Bounds) -> Frame:
     """The worst topics of each chosen group, and the worst groups of each chosen topic."""
-    is_wanted = F.col("group").isin(groups) | F.col("topic").isin(topics)
-    order = _attention(_PAIR)
-    ranked = (
-        _pairs(states.where(is_wanted))
-        .withColumn("in_group", F.row_number().over(Window.partitionBy("group").orderBy(*order)))
-        .withColumn("in_topic", F.row_number().over(Window.partitionBy("topic").orderBy(*order)))
-    )
+    of_group, of_topic = F.col("group").isin(groups), F.col("topic").isin(topics)
+    order = ", ".join(one.sql for one in _attention(_PAIR))
     each = bounds.pairs_each
-    return ranked.where(
-        (F.col("group").isin(groups) & (F.col("in_group") <= each))
-        | (F.col("topic").isin(topics) & (F.col("in_topic") <= each))
+    return (
+        _pairs(states.where(of_group | of_topic))
+        .withColumn("in_group", _place_in("group", order))
+        .withColumn("in_topic", _place_in("topic", order))
+        .where(
+            (of_group & F.expr(f"in_group <= {each}")) | (of_topic & F.expr(f"in_topic <= {each}"))
+        )
     )
 
 
 def _stored(queues: Frame) -> Frame:
     """Messages by topic; replicas of a queue count once."""
     once = queues.groupBy("broker_name", "topic", "queue_id").agg(
-        F.min("min_offset").alias("min_offset"), F.max("max_offset").alias("max_offset")
+        "min(min_offset) min_offset", "max(max_offset) max_offset"
     )
-    return once.groupBy("topic").agg(
-        F.sum(F.col("max_offset") - F.col("min_offset")).alias("messages"),
-        F.count("*").alias("queues"),
-    )
+    return once.groupBy("topic").agg("sum(max_offset - min_offset) messages", "count(1) queues")
 
 
 def _worst_queues(states: Frame, bounds: Bounds) -> Frame:
-    order = (
-        rank("state", STATES),
-        F.desc_nulls_last("lag"),
-        F.col("broker_name"),
-        F.col("queue_id"),
+    order = "state_rank, lag desc nulls last, broker_name, queue_id"
+    return (
+        states.withColumn("state_rank", rank("state", STATES))
+        .withColumn("in_pair", _place_in("place", order))
+        .where(f"in_pair <= {bounds.queues_each}")
+        .drop("state_rank")
     )
-    ranked = states.withColumn(
-        "in_pair", F.row_number().over(Window.partitionBy("place").orderBy(*order))
-    )
-    return ranked.where(F.col("in_pair") <= bounds.queues_each)
 
 
 def _cells(states: Frame, bounds: Bounds) -> Frame:
     """At most `heat_cells` for each row: neighbours share a cell if there are more queues."""
-    row = Window.partitionBy("place")
-    in_order = row.orderBy("broker_name", "queue_id")
-    placed = states.withColumn("number", F.row_number().over(in_order) - 1).withColumn(
-        "row_queues", F.count("*").over(row)
+    worst = "struct(-state_rank, coalesce(lag, -1), broker_name, queue_id, state)"
+    return (
+        states.withColumns(
+            {
+                "number": _place_in("place", "broker_name, queue_id"),
+                "row_queues": "count(1) over (partition by place)",
+                "state_rank": rank("state", STATES),
+            }
+        )
+        .withColumn("cell", f"floor((number - 1) / ceil(row_queues / {bounds.heat_cells}))")
+        .groupBy("place", "cell")
+        .agg(
+            "count(1) queues",
+            "max(lag) lag",
+            "min(first_unread_ms) first_unread_ms",
+            f"max({worst}) worst",
+            "max(row_queues) row_queues",
+        )
+        .selectExpr(
+            *("place", "cell", "queues", "lag", "first_unread_ms", "row_queues"),
+            *("worst.broker_name", "worst.queue_id", "worst.state"),
+        )
     )
-    cells_max = F.lit(bounds.heat_cells)
-    each = F.ceil(F.col("row_queues") / cells_max)
-    worst = F.struct(
-        -rank("state", STATES), F.coalesce("lag", F.lit(-1)), "broker_name", "queue_id", "state"
-    )
-    cells = placed.groupBy("place", F.floor(F.col("number") / each).alias("cell")).agg(
-        F.count("*").alias("queues"),
-        F.max("lag").alias("lag"),
-        F.min("first_unread_ms").alias("first_unread_ms"),
-        F.max(worst).alias("worst"),
-        F.first("row_queues").alias("row_queues"),
-    )
-    return cells.select(
-        "place", "cell", "queues", "lag", "first_unread_ms", "row_queues", "worst.*"
-    ).drop("col1", "col2")
 
 
-def _points(states: Frame, run_at_ms: Column) -> Frame:
+def _points(states: Frame, run_at_ms: str) -> Frame:
     return (
         states.withColumn("at_ms", run_at_ms)
         .groupBy("group", "at_ms")
         .agg(
-            F.sum("lag").alias("lag"),
-            F.max(F.col("at_ms") - F.col("first_unread_ms")).alias("age_ms"),
-            F.sum(F.col("lag").isNotNull().cast("int")).alias("known"),
+            "sum(lag) lag",
+            "max(at_ms - first_unread_ms) age_ms",
+            "count_if(lag is not null) known",
         )
     )

@@ -12,6 +12,7 @@ from typing import Final
 from aerobee.offset_audit.sources.store.faults import Fault, FaultKind, name_in
 from aerobee.offset_audit.sources.store.faults_index import of_index_size, of_missing_sizes
 from aerobee.offset_audit.sources.store.faults_tables import table_faults
+from aerobee.offset_audit.sources.store.faults_timers import timer_faults
 from aerobee.offset_audit.sources.store.files import (
     QueueFiles,
     StoreFile,
@@ -47,6 +48,7 @@ def folder_faults(facts: StoreFacts) -> list[Fault]:
     for file in files:
         faults += of_index_size(facts, file)
     faults += table_faults(store, is_clean=facts.is_clean)
+    faults += timer_faults(facts)
     faults += _checkpoint_faults(facts)
     return faults
 

@@ -270,6 +270,11 @@ class ConsumerOffsetTable:
         """What last changed the group's offsets on a topic, by queue id, as far as known."""
         return self._last.of_queues(topic, group)
 
+    def last_client(self, group: str, topic: str, queue_id: int) -> str:
+        """The client of the queue's last change; empty: unknown."""
+        change = self._last.get(topic, group, queue_id)
+        return "" if change is None else change.client_id
+
     def newest_change_ms(self, group: str, topic: str) -> int:
         """When any of the group's offsets on the topic last changed; 0: unknown."""
         return self._last.newest_ms(topic, group)

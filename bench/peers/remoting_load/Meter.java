@@ -1,0 +1,1 @@
+../rocketmq_load/Meter.java

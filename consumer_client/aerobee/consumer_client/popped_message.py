@@ -1,0 +1,71 @@
+"""A message that a broker has handed out by POP, and its newest handle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from aerobee.client_core.message import ReceivedMessage
+from aerobee.cluster_view.route import MessageQueue
+from aerobee.consumer_client.received_batch import decode_entries
+from aerobee.runtime.errors import MessageIllegal
+from aerobee.v1 import broker_pb2
+
+
+class Source(NamedTuple):
+    """Where a message was received: calls about it go there."""
+
+    topic: str
+    """As subscribed; a message that is redelivered may be in the group's retry topic."""
+    broker_name: str
+
+
+class PoppedMessage(ReceivedMessage):
+    """A message of a `SimpleConsumer`: it comes again unless it is acknowledged in time."""
+
+    __slots__ = ("changing", "handle", "is_settled", "source")
+
+    source: Source
+    handle: broker_pb2.Popped
+    changing: asyncio.Lock | None
+    """While it is renewed by itself: its handle is only used under this."""
+    is_settled: bool
+    """It was acknowledged, given back or rejected."""
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often the group was given this message before: 0 at first."""
+        return self.handle.attempt - 1
+
+    @property
+    def visible_timestamp_ms(self) -> int:
+        """When it comes again unless something is done before, Unix ms."""
+        return self.handle.visible_ms
+
+
+def decode_popped(source: Source, answer: broker_pb2.PopResponse) -> list[PoppedMessage]:
+    """Raises MessageIllegal: the broker's answer is not what it should be."""
+    queue = MessageQueue(source.topic, source.broker_name, 0)
+    entries = decode_entries(answer.records, queue, None)
+    if len(entries) != len(answer.messages):
+        raise MessageIllegal(f"broker {source.broker_name} sent other messages than it says")
+    messages: list[PoppedMessage] = []
+    for (_, _, plain), handle in zip(entries, answer.messages, strict=True):
+        message = PoppedMessage.at(plain._records, plain._start, queue)
+        if handle.topic or handle.queue_id:
+            topic = handle.topic or source.topic
+            message.queue = MessageQueue(topic, source.broker_name, handle.queue_id)
+        message.source, message.handle = source, handle
+        message.changing, message.is_settled = None, False
+        messages.append(message)
+    return messages
+
+
+def by_source(
+    messages: Sequence[PoppedMessage],
+) -> Iterator[tuple[Source, list[PoppedMessage]]]:
+    """Usually all are of one source, or in runs of it."""
+    for source, some in groupby(messages, lambda message: message.source):
+        yield source, list(some)

@@ -1,0 +1,1 @@
+../Recalls.java

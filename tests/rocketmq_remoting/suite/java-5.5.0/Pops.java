@@ -1,0 +1,1 @@
+../Pops.java
