@@ -487,6 +487,7 @@ class Wiring:
                 "cleaning": self.cleaning.run,
                 "time": by_time.run,
                 "snapshots": save_tables,
+                "group-totals": self.totals.run,
                 "loop-delay": self.loop_delay.run,
                 "collector-pauses": self.collector.run,
                 ROLES_TASK: self.manager.run,

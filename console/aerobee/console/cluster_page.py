@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from aerobee.cli import cluster_picture
+from aerobee.cli.cluster_picture import look, remarks
 from aerobee.client_core.admin_client import AdminClient
 from aerobee.console.visit import Visit
 from aerobee.runtime.errors import AerobeeError
@@ -26,7 +26,7 @@ class ClusterPage:
 
     async def show(self, visit: Visit) -> Response:
         state = await visit.admin.cluster()
-        replicas = await cluster_picture.look(visit.admin, state)
+        replicas = await look(visit.admin, state)
         findings: Sequence[Mapping[str, Any]] = ()
         problem = "Findings need `aerobee doctor`, which is not installed here."
         is_wanted = visit.query.get("findings") == "1"
@@ -41,7 +41,7 @@ class ClusterPage:
             "cluster.html",
             state=state,
             replicas=replicas,
-            remarks=cluster_picture.remarks(replicas),
+            remarks=remarks(replicas),
             findings=findings[:FINDINGS_MAX],
             more=max(0, len(findings) - FINDINGS_MAX),
             is_examined=is_wanted and not problem,

@@ -43,8 +43,7 @@ log = logging.getLogger(__name__)
 FOLDER: Final = Path(__file__).parent
 Handler = Callable[[Visit], Awaitable[Response]]
 
-_STATUS: Final[Mapping[type[errors.AerobeeError], int]] = {
-    FormRefused: 403,
+_STATUS: Final[Mapping[type, int]] = {
     errors.AccessDenied: 403,
     errors.TopicNotFound: 404,
     errors.GroupNotFound: 404,
@@ -145,6 +144,8 @@ class Console:
             response = self._asked_to_sign_in(visit, error)
         except errors.AerobeeError as error:
             response = _failed(visit, error)
+        except FormRefused as error:
+            response = _failed(visit, error, 403)
         self._set_cookie(visit, response)
         return response
 
@@ -196,10 +197,10 @@ async def _home(_: Request) -> Response:
     return RedirectResponse("/groups")
 
 
-def _failed(visit: Visit, error: errors.AerobeeError, status: int = 0) -> Response:
+def _failed(visit: Visit, error: Exception, status: int = 0) -> Response:
     if not status:
         kinds = type(error).__mro__
-        status = next((_STATUS[kind] for kind in kinds if kind in _STATUS), 502)
+        status = next((code for kind in kinds if (code := _STATUS.get(kind))), 502)
     titles = {403: "Not allowed", 404: "Not found", 400: "Not possible", 401: "Sign in first"}
     title = titles.get(status, "No answer" if status == 503 else "Failed")
     return visit.render("problem.html", status, title=title, text=str(error))

@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from aerobee.client_core.admin_client import AdminClient
 from aerobee.console.sessions import Session, Sessions, new_token
 from aerobee.console.settings import ConsoleSettings
-from aerobee.runtime.errors import AccessDenied, AerobeeError, InvalidArgument
+from aerobee.runtime.errors import AccessDenied, InvalidArgument
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ FORM_FIELDS_MAX: Final = 5_000
 FORMS_REMEMBERED: Final = 10_000
 
 
-class FormRefused(AerobeeError):
+class FormRefused(Exception):
     """A form that is not ours, or was sent before; nothing was changed."""
 
 

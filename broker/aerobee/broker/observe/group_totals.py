@@ -9,6 +9,7 @@ Owns: the last reading.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -19,13 +20,15 @@ from aerobee.broker.opened import OpenedFolder
 from aerobee.domain.names import RETRY_PREFIX
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.metrics.slices import Slices
-from aerobee.runtime.waiting import Turns
+from aerobee.runtime.waiting import Waiters
 from aerobee.store.engine.message_store import MessageStore
 
 FRESH_S_MIN: Final = 1.0
-FRESH_S_MAX: Final = 60.0
-"""A reading that took longer than 0.6 s is made again after this all the same."""
+FRESH_S_MAX: Final = 300.0
+"""A reading that took longer than 3 s is made again after this all the same."""
 FRESH_FACTOR: Final = 100
+LONG_S: Final = 0.2
+"""Nobody waits for a reading that takes this long, but for the first one."""
 
 
 class Parts(Protocol):
@@ -82,21 +85,38 @@ class GroupTotals:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._turn = Turns()
+        self._wanted = asyncio.Event()
+        self._read_again = Waiters()
         self._last: TotalsRead | None = None
+        self._took_s = 0.0
         self._next_s = 0.0
 
+    async def run(self) -> None:
+        """Read whenever somebody wants it. A task of its own, so that a caller that gives up does
+        not end the reading for which others wait."""
+        clock = self._parts.clock
+        while True:
+            await self._wanted.wait()
+            began_s = clock.monotonic_s()
+            self._last = await self._read(began_s)
+            ended_s = clock.monotonic_s()
+            self._took_s = ended_s - began_s
+            self._next_s = ended_s + min(max(self._took_s * FRESH_FACTOR, FRESH_S_MIN), FRESH_S_MAX)
+            self._wanted.clear()
+            self._read_again.wake()
+
     async def read(self) -> TotalsRead:
-        """The last reading if it is fresh enough, else a new one; one is made at a time."""
-        async with self._turn:
-            clock = self._parts.clock
-            if self._last is None or clock.monotonic_s() >= self._next_s:
-                began_s = clock.monotonic_s()
-                self._last = await self._read(began_s)
-                ended_s = clock.monotonic_s()
-                wait_s = min(max((ended_s - began_s) * FRESH_FACTOR, FRESH_S_MIN), FRESH_S_MAX)
-                self._next_s = ended_s + wait_s
-            return self._last
+        """The last reading if it is fresh enough, else the next one; while a long one is made, the
+        one before."""
+        last = self._last
+        if last is not None and self._parts.clock.monotonic_s() < self._next_s:
+            return last
+        self._wanted.set()
+        if last is not None and self._took_s >= LONG_S:
+            return last
+        await self._read_again.wait()
+        assert self._last is not None
+        return self._last
 
     async def _read(self, began_s: float) -> TotalsRead:
         parts, slices = self._parts, Slices(self._parts.clock)

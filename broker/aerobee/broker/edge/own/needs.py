@@ -207,6 +207,17 @@ def _slave(frame: bytes) -> NodeName | None:
     return NodeName.broker(header.cluster, header.broker_name, broker_id)
 
 
+def _group_needs(of: BrokerNeeds) -> dict[str, MethodNeeds]:
+    return {
+        "Membership": needing(of.member),
+        "ListGroups": needing(of.all_groups),
+        "ListGroupLags": needing(of.all_groups_seen),
+        "DescribeGroup": needing(of.group_seen),
+        "DeleteGroup": administering(of.group_deleted),
+        "ConfigureGroup": administering(of.group_changed),
+    }
+
+
 def broker_needs(cluster: str) -> NeedsTable:
     """By path."""
     of = BrokerNeeds(Resources(cluster))
@@ -253,14 +264,7 @@ def broker_needs(cluster: str) -> NeedsTable:
             "SendBack": needing(of.sends_back),
             "SettleDeadLetters": administering(of.settles),
         },
-        "GroupService": {
-            "Membership": needing(of.member),
-            "ListGroups": needing(of.all_groups),
-            "ListGroupLags": needing(of.all_groups_seen),
-            "DescribeGroup": needing(of.group_seen),
-            "DeleteGroup": administering(of.group_deleted),
-            "ConfigureGroup": administering(of.group_changed),
-        },
+        "GroupService": _group_needs(of),
         "AdminService": {
             "GetStats": needing(of.cluster_seen),
             "GetMessage": needing(of.any_message),
