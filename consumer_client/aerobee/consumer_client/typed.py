@@ -52,9 +52,7 @@ class TypedTopic(Generic[T]):
 
         orders = TypedTopic("orders", Order)
         await producer.send(orders.message(Order(7, "wax"), keys=["order-7"]))
-
-        async def handle(order: Order, message: ReceivedMessage) -> None: ...
-
+        # async def handle(order: Order, message: ReceivedMessage) -> None
         consumer = PushConsumer("billing", orders.listener(handle)).subscribe(orders.name)
     """
 
