@@ -120,6 +120,21 @@ LAYERS: dict[str, frozenset[str]] = {
             "producer_client",
             "consumer_client",
             "bench",
+            "console",
+        }
+    ),
+    # Pages on the clients' administration, in the words of the command line; no wire.
+    "console": frozenset(
+        {
+            "access",
+            "cli.cluster_picture",
+            "cli.moments",
+            "cli.queue_places",
+            "cli.retry_words",
+            "client_core",
+            "cluster_view",
+            "domain",
+            "runtime",
         }
     ),
     "testing": frozenset(
@@ -229,6 +244,9 @@ FENCES: dict[str, tuple[str, ...]] = {
     "pyarrow": ("offset_audit/", "bench/"),
     "cryptography": ("access/sealing.py", "cli/local_cluster/", "rpc/tls.py"),
     "click": ("cli/", "bench/"),
+    "jinja2": ("console/",),
+    "starlette": ("console/",),
+    "uvicorn": ("console/",),
     "rich": ("cli/", "bench/"),
 }
 

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from aerobee.client_core.dead_letters import FoundLetters as FoundLetters
     from aerobee.client_core.dead_letters import Letter as Letter
     from aerobee.client_core.dead_letters import LetterFilter as LetterFilter
+    from aerobee.client_core.group_summaries import GroupSummaries as GroupSummaries
+    from aerobee.client_core.group_summaries import GroupSummary as GroupSummary
     from aerobee.client_core.master_search import AnswerDict as AnswerDict
     from aerobee.client_core.master_search import AnswerList as AnswerList
     from aerobee.client_core.message import Message as Message
@@ -160,6 +162,7 @@ _NAMES = {
     "aerobee.client_core.admin_cluster": ("Broker", "BrokerGroup", "ClusterState"),
     "aerobee.client_core.broker_groups": ("BrokerGroupState", "Remaining", "UnreadBy"),
     "aerobee.client_core.dead_letters": ("FoundLetters", "Letter", "LetterFilter"),
+    "aerobee.client_core.group_summaries": ("GroupSummaries", "GroupSummary"),
     "aerobee.client_core.master_search": ("AnswerDict", "AnswerList"),
     "aerobee.client_core.messages": ("FoundMessages", "QueueMessages"),
     "aerobee.client_core.offsets": ("QueueBounds",),

@@ -86,6 +86,11 @@ def groups_seen() -> Callable[[str], bool]:
     return sight(partial(Need, Kind.GROUP, actions=Action.LIST))
 
 
+def groups_read() -> Callable[[str], bool]:
+    """Whether the running call may see what a group has read."""
+    return sight(partial(Need, Kind.GROUP, actions=SEEING))
+
+
 def topics_listed() -> Callable[[str], bool]:
     """Whether the running call may see that a topic exists."""
     return sight(partial(topic_need, actions=Action.LIST))

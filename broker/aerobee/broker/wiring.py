@@ -44,6 +44,7 @@ from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinute
 from aerobee.broker.observe.audit.log_checksums import LogChecksums
 from aerobee.broker.observe.audit.snapshots import Snapshots
 from aerobee.broker.observe.broker_state import BrokerState
+from aerobee.broker.observe.group_totals import GroupTotals
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import BrokerFigures
 from aerobee.broker.observe.metrics.lag import LagReading
@@ -463,6 +464,7 @@ class Wiring:
         )
         self.lag = LagReading(self.unread, self.times)
         self.remaining = RemainingReading(self)
+        self.totals = GroupTotals(self)
 
     def _wire_edges(self) -> None:
         self.rocketmq = RocketmqApi(self)
@@ -485,6 +487,7 @@ class Wiring:
                 "cleaning": self.cleaning.run,
                 "time": by_time.run,
                 "snapshots": save_tables,
+                "group-totals": self.totals.run,
                 "loop-delay": self.loop_delay.run,
                 "collector-pauses": self.collector.run,
                 ROLES_TASK: self.manager.run,

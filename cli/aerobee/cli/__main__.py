@@ -55,6 +55,9 @@ COMMANDS = (
         "aerobee.cli.commands.broker_group:broker_group",
         "Close and remove a broker group.",
     ),
+    LazyCommand(
+        "console", "aerobee.cli.commands.console:console", "Show a cluster in a browser.", True
+    ),
     LazyCommand("health", "aerobee.cli.commands.health:health", "Check the health of a process."),
     LazyCommand("store", "aerobee.cli.commands.store:store", "Inspect, check, repair stores."),
     LazyCommand(

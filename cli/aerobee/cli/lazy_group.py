@@ -50,6 +50,9 @@ SERVER_PACKAGES: Final = frozenset(
 """Of the extra `server`, as they are imported."""
 
 
+CONSOLE_PACKAGES: Final = frozenset({"jinja2", "starlette", "uvicorn"})
+"""Of the extra `console`, as they are imported."""
+
 SENTENCE_MAX: Final = 200
 """Characters of what a list says of a command."""
 _WORDS = "aerobee.cli.words"
@@ -247,9 +250,11 @@ def _shown(error: click.UsageError) -> click.ClickException:
 
 def _missing(error: ModuleNotFoundError) -> Exception:
     """What to install, if it is a package that only services need; else it is a bug."""
-    if (error.name or "").partition(".")[0] not in SERVER_PACKAGES:
+    package = (error.name or "").partition(".")[0]
+    if package not in SERVER_PACKAGES | CONSOLE_PACKAGES:
         return error
+    extra = "console" if package in CONSOLE_PACKAGES else "server"
     return EnvironmentFailure(
         f"this command needs the package {error.name}, which is not installed: pip install "
-        "'.[server]' in a checkout"
+        f"'.[{extra}]' in a checkout"
     )

@@ -96,6 +96,7 @@ class BlockingGroupAdmin(BlockingPart[GroupAdmin]):
     """`GroupAdmin`, blocking."""
 
     list = _blocking(GroupAdmin.list)
+    summaries = _blocking(GroupAdmin.summaries)
     describe = _blocking(GroupAdmin.describe)
     describe_all = _blocking(GroupAdmin.describe_all)
     removed_unread = _blocking(GroupAdmin.removed_unread)

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from aerobee.client_core.admin_brokers import BrokerAdmin
 from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.group_summaries import GroupSummaries, summaries_of
 from aerobee.client_core.master_search import AnswerDict, AnswerList, Masters, ask_masters
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.methods import (
@@ -15,6 +16,7 @@ from aerobee.cluster_view.methods import (
     DELETE_GROUP,
     DELETE_OFFSETS,
     DESCRIBE_GROUP,
+    LIST_GROUP_LAGS,
     LIST_GROUPS,
 )
 from aerobee.cluster_view.route import Endpoint, MessageQueue
@@ -172,6 +174,27 @@ class GroupAdmin:
         return AnswerList(
             sorted(name for name in names if with_own or not is_system_group(name)), unanswered
         )
+
+    async def summaries(
+        self, *, topic: str = "", group: str = "", with_own: bool = False
+    ) -> GroupSummaries:
+        """What each group has not read, its members and dead letters: one question to each broker,
+        which may answer with what it read some seconds ago.
+
+        Args:
+            topic: only groups that read this topic, and what they have not read of it.
+            group: only this group; without a result if no broker knows it.
+            with_own: also the system's groups.
+        """
+        request = broker_pb2.ListGroupLagsRequest(topic=topic, group=group)
+
+        async def ask(endpoint: Endpoint) -> broker_pb2.GroupLagRows:
+            return await self._channels.call(
+                endpoint.address, LIST_GROUP_LAGS, request, timeout_ms=self._timeout_ms
+            )
+
+        answers, unanswered = await ask_masters(await self._masters.roll_call(), ask)
+        return summaries_of(answers, unanswered, with_own=with_own)
 
     async def describe(self, name: str) -> Group:
         """A group's members, offsets and lag. Raises GroupNotFound, IllegalName;

@@ -1092,6 +1092,36 @@ class ListGroupsResponse(_message.Message):
     groups: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, groups: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class ListGroupLagsRequest(_message.Message):
+    __slots__ = ("topic", "group")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
+
+class GroupLagRows(_message.Message):
+    __slots__ = ("age_ms", "groups", "member_counts", "member_codes", "topic_counts", "unread", "in_flight", "oldest_ages_ms", "dead_letters")
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_CODES_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    UNREAD_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_AGES_MS_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    age_ms: int
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    member_counts: _containers.RepeatedScalarFieldContainer[int]
+    member_codes: _containers.RepeatedScalarFieldContainer[int]
+    topic_counts: _containers.RepeatedScalarFieldContainer[int]
+    unread: _containers.RepeatedScalarFieldContainer[int]
+    in_flight: _containers.RepeatedScalarFieldContainer[int]
+    oldest_ages_ms: _containers.RepeatedScalarFieldContainer[int]
+    dead_letters: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, age_ms: _Optional[int] = ..., groups: _Optional[_Iterable[str]] = ..., member_counts: _Optional[_Iterable[int]] = ..., member_codes: _Optional[_Iterable[int]] = ..., topic_counts: _Optional[_Iterable[int]] = ..., unread: _Optional[_Iterable[int]] = ..., in_flight: _Optional[_Iterable[int]] = ..., oldest_ages_ms: _Optional[_Iterable[int]] = ..., dead_letters: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class DescribeGroupRequest(_message.Message):
     __slots__ = ("group",)
     GROUP_FIELD_NUMBER: _ClassVar[int]

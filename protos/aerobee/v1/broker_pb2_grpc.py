@@ -1602,6 +1602,11 @@ class GroupServiceStub:
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.ListGroupsRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_broker__pb2.ListGroupsResponse.FromString,
                 _registered_method=True)
+        self.ListGroupLags = channel.unary_unary(
+                '/aerobee.v1.GroupService/ListGroupLags',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.ListGroupLagsRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.GroupLagRows.FromString,
+                _registered_method=True)
         self.DescribeGroup = channel.unary_unary(
                 '/aerobee.v1.GroupService/DescribeGroup',
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.DescribeGroupRequest.SerializeToString,
@@ -1636,6 +1641,14 @@ class GroupServiceServicer:
 
     def ListGroups(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGroupLags(self, request, context):
+        """What each group has not read at this broker, in columns, because there may be tens of thousands of
+        groups. NOT_MASTER on slaves. The broker may answer with a reading that is some seconds old.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -1675,6 +1688,11 @@ def add_GroupServiceServicer_to_server(servicer, server):
                     servicer.ListGroups,
                     request_deserializer=aerobee_dot_v1_dot_broker__pb2.ListGroupsRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_broker__pb2.ListGroupsResponse.SerializeToString,
+            ),
+            'ListGroupLags': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGroupLags,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.ListGroupLagsRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.GroupLagRows.SerializeToString,
             ),
             'DescribeGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeGroup,
@@ -1748,6 +1766,33 @@ class GroupService:
             '/aerobee.v1.GroupService/ListGroups',
             aerobee_dot_v1_dot_broker__pb2.ListGroupsRequest.SerializeToString,
             aerobee_dot_v1_dot_broker__pb2.ListGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGroupLags(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.GroupService/ListGroupLags',
+            aerobee_dot_v1_dot_broker__pb2.ListGroupLagsRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.GroupLagRows.FromString,
             options,
             channel_credentials,
             insecure,

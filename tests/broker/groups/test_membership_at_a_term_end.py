@@ -13,6 +13,7 @@ from aerobee.broker.config import SessionConfig
 from aerobee.broker.edge.own.group_service import GroupService
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.member_streams import MemberStreams
+from aerobee.broker.observe.group_totals import TotalsRead
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.retries.settings import RetrySettings
@@ -49,6 +50,9 @@ async def served(
     async def no_topics(group: str, subscribed: Iterable[str]) -> None:
         return None
 
+    async def no_totals() -> TotalsRead:
+        raise AssertionError("nobody asks")
+
     service = GroupService(
         coordinator,
         offsets,
@@ -73,6 +77,7 @@ async def served(
         clients=ClientTable(clock),
         expressions=CompiledExpressions(),
         turns=LoopTurns(clock),
+        totals=no_totals,
     )
     server = grpc.aio.server()
     broker_pb2_grpc.add_GroupServiceServicer_to_server(service, server)

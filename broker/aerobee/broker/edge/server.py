@@ -34,6 +34,7 @@ from aerobee.broker.groups.member_streams import MemberStreams
 from aerobee.broker.observe.audit.log_checksums import LogChecksums
 from aerobee.broker.observe.audit.snapshots import Snapshots
 from aerobee.broker.observe.broker_state import BrokerState
+from aerobee.broker.observe.group_totals import GroupTotals
 from aerobee.broker.observe.remaining import RemainingReading
 from aerobee.broker.offsets.feature import Progress
 from aerobee.broker.popping.feature import Popping
@@ -113,6 +114,7 @@ class Parts(Protocol):
     retired: RetiredTopics
     state: BrokerState
     remaining: RemainingReading
+    totals: GroupTotals
     snapshots: Snapshots
     checksums: LogChecksums
     pull_service: PullService
@@ -246,6 +248,7 @@ def _group_service(parts: Parts) -> GroupService:
         clients=parts.rocketmq.clients,
         expressions=parts.rocketmq.expressions,
         turns=parts.reads.loop_turns,
+        totals=parts.totals.read,
     )
 
 

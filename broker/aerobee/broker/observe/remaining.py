@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from aerobee.broker.delayed.feature import Delays
+from aerobee.broker.observe.unsettled import unsettled_letters
 from aerobee.broker.opened import OpenedFolder
 from aerobee.broker.reading.unread import GroupUnread, UnreadCounts
 from aerobee.broker.recurring.feature import Recurring
-from aerobee.broker.retries.dead_letters import SETTLED_BY
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.transactions.feature import Transactions
 from aerobee.domain.names import (
-    DEAD_LETTER_PREFIX,
     RETRY_PREFIX,
     is_system_group,
     is_system_topic,
@@ -82,7 +81,7 @@ class RemainingReading:
             for each in await self._parts.delays.counts.by_topic()
             if not topic or not each.topic or each.topic in counted
         )
-        dead_letters = 0 if topic else await self._dead_letters(slices)
+        dead_letters = 0 if topic else sum((await unsettled_letters(self._parts, slices)).values())
         transactions = self._parts.transactions
         # Everything must have been read under one term, or it is worthless.
         self._parts.guard.check_acting()
@@ -103,17 +102,6 @@ class RemainingReading:
         if row.count is not None:
             return row.count
         return await self._parts.unread.stored(row.topic, slices)
-
-    async def _dead_letters(self, slices: Slices) -> int:
-        found, folder = 0, self._parts.folder
-        for topic in [each for each in folder.topics if each.startswith(DEAD_LETTER_PREFIX)]:
-            bounds = self._parts.store.queues.bounds(topic, 0)
-            first = max(bounds.min_offset, folder.offsets.query(SETTLED_BY, topic, 0) or 0)
-            beyond = folder.offsets.finished.of(SETTLED_BY, topic, 0)
-            settled = sum(max(0, each.end - max(each.begin, first)) for each in beyond or ())
-            found += max(0, bounds.max_offset - first) - settled
-            await slices.breathe()
-        return found
 
 
 def _of(by_topic: Mapping[str, int], topic: str) -> int:

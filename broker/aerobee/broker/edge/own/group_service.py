@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
 
 from aerobee.access.meter import hold_subscriptions
-from aerobee.access.running import groups_seen, topics_seen, user_of_call
+from aerobee.access.running import groups_read, groups_seen, topics_seen, user_of_call
 from aerobee.broker.config import SessionConfig
 from aerobee.broker.edge.own.convert import (
     group_member,
@@ -17,6 +17,7 @@ from aerobee.broker.edge.own.convert import (
     self_assigning_member,
     subscriptions_of,
 )
+from aerobee.broker.edge.own.group_lag_rows import Asked, group_lag_rows
 from aerobee.broker.edge.own.member_session import MemberSession
 from aerobee.broker.edge.own.offset_service import committed_offsets, timeout_s
 from aerobee.broker.edge.own.retry_convert import exponential_of, retry_settings
@@ -24,6 +25,7 @@ from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.member_streams import MemberStreams
 from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.observe.group_totals import TotalsRead
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.retries.policy import RetryPolicy
@@ -66,11 +68,14 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         clients: ClientTable,
         expressions: CompiledExpressions,
         turns: LoopTurns,
+        totals: Callable[[], Awaitable[TotalsRead]],
     ) -> None:
         """`on_session_timeout` returns once it is on disk that sessions may last this many ms;
         `on_group` is called for each group that is joined, and raises LimitReached if there are too
         many. `bounds`: a queue's minimum and maximum offset. `make_topics` makes the subscribed
-        topics that are made on demand. `clients` are Apache's."""
+        topics that are made on demand. `clients` are Apache's. `totals`: what all groups have not
+        read."""
+        self._totals = totals
         self._clients = clients
         self._turns = turns
         self._expressions = expressions
@@ -206,12 +211,40 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         self, request: broker_pb2.ListGroupsRequest, context: Context
     ) -> broker_pb2.ListGroupsResponse:
         await self._turns.turn(LISTINGS)
+        sees = groups_seen()
+        return broker_pb2.ListGroupsResponse(groups=sorted(filter(sees, self._known())))
+
+    async def ListGroupLags(
+        self, request: broker_pb2.ListGroupLagsRequest, context: Context
+    ) -> broker_pb2.GroupLagRows:
+        self._offsets.check_known()
+        found = await self._totals()
+        await self._turns.turn(LISTINGS)
+        now_s = self._clock.monotonic_s()
+        self._coordinator.expire(now_s)
+        rows = await group_lag_rows(
+            found,
+            self._known(),
+            self._client_ids,
+            Asked(request.topic, request.group, groups_read(), topics_seen()),
+            now_s=now_s,
+            turns=self._turns,
+        )
+        # What was read is worth nothing if this broker is no longer the master.
+        self._offsets.check_known()
+        return rows
+
+    def _known(self) -> set[str]:
         official = self._clients.groups()
         known = {*self._coordinator.members.names(), *self._offsets.groups(), *official}
         known.update(self._coordinator.ownership.self_assigned_groups())
         known.update(self._settings.names())
-        sees = groups_seen()
-        return broker_pb2.ListGroupsResponse(groups=sorted(filter(sees, known)))
+        return known
+
+    def _client_ids(self, group: str) -> Iterator[str]:
+        yield from (each.client_id for each in self._coordinator.members.members(group))
+        yield from (each.client_id for each in self._clients.members(group))
+        yield from (each.client_id for each in self._coordinator.ownership.self_assigning(group))
 
     async def DescribeGroup(
         self, request: broker_pb2.DescribeGroupRequest, context: Context

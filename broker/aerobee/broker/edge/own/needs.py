@@ -61,14 +61,11 @@ class BrokerNeeds:
         return (self._of.topic(topic, Action.PUB | Action.UPDATE),)
 
     def recurs(self, request: Any, _: str) -> Iterable[Need]:
-        return self._recurring(request.definition.topic)
+        """A schedule sends for as long as it is there, whoever added it."""
+        return (self._of.topic(request.definition.topic, Action.PUB | Action.UPDATE),)
 
     def acts_on_schedule(self, request: Any, _: str) -> Iterable[Need]:
-        return self._recurring(request.topic)
-
-    def _recurring(self, topic: str) -> Iterable[Need]:
-        """A schedule sends for as long as it is there, whoever added it."""
-        return (self._of.topic(topic, Action.UPDATE), self._of.topic(topic, Action.PUB))
+        return (self._of.topic(request.topic, Action.PUB | Action.UPDATE),)
 
     def ends(self, request: Any, _: str) -> Iterable[Need]:
         action = Action.UPDATE if request.by_operator else Action.PUB
@@ -144,6 +141,11 @@ class BrokerNeeds:
     def all_groups(self, request: Any, _: str) -> Iterable[Need]:
         return (self._of.all_groups(Action.LIST),)
 
+    def all_groups_seen(self, request: Any, _: str) -> Iterable[Need]:
+        wanted = request.group
+        groups = self._of.group(wanted, _READ) if wanted else self._of.all_groups(_READ)
+        return (groups, self._of.topic(request.topic, _READ)) if request.topic else (groups,)
+
     def group_seen(self, request: Any, _: str) -> Iterable[Need]:
         return (self._of.group(request.group, _READ),)
 
@@ -205,11 +207,14 @@ def _slave(frame: bytes) -> NodeName | None:
     return NodeName.broker(header.cluster, header.broker_name, broker_id)
 
 
-def _of_schedules(of: BrokerNeeds) -> dict[str, MethodNeeds]:
+def _group_needs(of: BrokerNeeds) -> dict[str, MethodNeeds]:
     return {
-        "ListSchedules": needing(of.looks_at),
-        "PutSchedule": administering(of.recurs),
-        "ActOnSchedule": administering(of.acts_on_schedule),
+        "Membership": needing(of.member),
+        "ListGroups": needing(of.all_groups),
+        "ListGroupLags": needing(of.all_groups_seen),
+        "DescribeGroup": needing(of.group_seen),
+        "DeleteGroup": administering(of.group_deleted),
+        "ConfigureGroup": administering(of.group_changed),
     }
 
 
@@ -227,7 +232,11 @@ def broker_needs(cluster: str) -> NeedsTable:
             "DeliverScheduledNow": needing(of.retimed),
             "Reschedule": needing(of.retimed),
         },
-        "RecurringService": _of_schedules(of),
+        "RecurringService": {
+            "ListSchedules": needing(of.looks_at),
+            "PutSchedule": administering(of.recurs),
+            "ActOnSchedule": administering(of.acts_on_schedule),
+        },
         "TransactionService": {
             "EndTransaction": administering(of.ends),
             "EndTransactions": needing(of.sends_to),
@@ -240,7 +249,9 @@ def broker_needs(cluster: str) -> NeedsTable:
         },
         "PopService": {
             "Pop": needing(of.pulls),
-            **dict.fromkeys(("Acknowledge", "ChangeInvisible", "Reject"), needing(of.sends_back)),
+            "Acknowledge": needing(of.sends_back),
+            "ChangeInvisible": needing(of.sends_back),
+            "Reject": needing(of.sends_back),
         },
         "RingService": {"Rings": of_nodes()},
         "OffsetService": {
@@ -253,13 +264,7 @@ def broker_needs(cluster: str) -> NeedsTable:
             "SendBack": needing(of.sends_back),
             "SettleDeadLetters": administering(of.settles),
         },
-        "GroupService": {
-            "Membership": needing(of.member),
-            "ListGroups": needing(of.all_groups),
-            "DescribeGroup": needing(of.group_seen),
-            "DeleteGroup": administering(of.group_deleted),
-            "ConfigureGroup": administering(of.group_changed),
-        },
+        "GroupService": _group_needs(of),
         "AdminService": {
             "GetStats": needing(of.cluster_seen),
             "GetMessage": needing(of.any_message),

@@ -1,0 +1,1 @@
+"""The console: web pages on a cluster, by the public `AdminClient` alone."""

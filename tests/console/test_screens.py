@@ -1,0 +1,222 @@
+"""What pages say: numbers, order, what is unknown, and how often they ask."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from aerobee import MessageQueue, QueueBounds
+from aerobee.client_core.admin_topics import Topic
+from aerobee.runtime import errors
+from tests.console.conftest import Open
+from tests.console.fake_admin import Cluster, a_group, letter, message, summary
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+
+
+def text_of(page: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", page).split())
+
+
+async def test_groups_with_the_most_unread_come_first(cluster: Cluster, browse: Open) -> None:
+    cluster.summaries = (summary("a", 1), summary("b", None, unread_min=0), summary("c", 1_234))
+    page = (await (await browse()).get("/groups")).text
+    assert re.findall(r'href="/groups/(\w+)"', page) == ["b", "c", "a"]
+    assert "1,234" in page
+    assert "unknown" in page
+
+
+async def test_ten_thousand_groups_are_one_question_and_one_page(
+    cluster: Cluster, browse: Open
+) -> None:
+    cluster.summaries = tuple(summary(f"group-{number:05}", number) for number in range(10_000))
+    page = await (await browse()).get("/groups")
+    assert cluster.asked == ["summaries"]
+    assert page.text.count("<tr>") == 51
+    assert len(page.content) < 64_000
+    assert "1 to 50 of 10,000 groups" in text_of(page.text)
+
+
+async def test_without_groups_a_page_says_how_to_begin(cluster: Cluster, browse: Open) -> None:
+    assert "aerobee consume TOPIC --group NAME" in (await (await browse()).get("/groups")).text
+
+
+async def test_a_broker_that_is_away_makes_numbers_unknown_and_is_named(
+    cluster: Cluster, browse: Open
+) -> None:
+    cluster.unanswered = ("broker-b",)
+    cluster.summaries = (summary("a", None, unread_min=7, in_flight=None, oldest_age_ms=None),)
+    browser = await browse()
+    said = text_of((await browser.get("/groups")).text)
+    assert "broker-b did not answer: what is there is unknown" in said
+    assert "at least 7" in said
+    cluster.summaries = ()
+    said = text_of((await browser.get("/groups")).text)
+    assert "No groups yet" not in said
+    cluster.topics = {"orders": Topic("orders", {"broker-b": 2}, "rw", False, {})}
+    said = text_of((await browser.get("/topics")).text)
+    assert "broker-b did not answer" in said
+    assert "orders 2 normal send, read unknown" in said
+    for path in ("/scheduled", "/transactions", "/groups/g/dead-letters"):
+        said = text_of((await browser.get(path)).text)
+        assert "broker-b did not answer" in said, path
+        assert "No message waits" not in said
+        assert "no matching" not in said
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.Unreachable("no nameserver answers"), 503),
+        (errors.NoBrokerAvailable("no broker answers"), 503),
+        (errors.AccessDenied("this needs Get on Group:*"), 403),
+        (errors.StoreFailed("the disk is broken"), 502),
+    ],
+)
+async def test_a_failure_is_a_page_in_the_words_of_the_cluster(
+    cluster: Cluster, browse: Open, error: errors.AerobeeError, status: int
+) -> None:
+    cluster.refused = {"summaries": error}
+    answer = await (await browse()).get("/groups")
+    assert answer.status_code == status
+    assert str(error) in answer.text
+    assert ('http-equiv="refresh"' in answer.text) == (status == 503)
+
+
+async def test_a_bug_is_a_page_too_and_shows_nothing_of_the_inside(
+    cluster: Cluster, browse: Open
+) -> None:
+    cluster.groups = {"g": None}  # type: ignore[dict-item]
+    answer = await (await browse()).get("/groups/g")
+    assert answer.status_code == 500
+    assert "its log has the reason" in answer.text
+    assert "AttributeError" not in answer.text
+
+
+async def test_a_group_says_why_it_stands_still(cluster: Cluster, browse: Open) -> None:
+    cluster.groups = {"g": a_group("g")}
+    cluster.summaries = (summary("g", 3, oldest_age_ms=61_000, dead_letters=2),)
+    said = text_of((await (await browse()).get("/groups/g")).text)
+    assert "no member is connected, and 3 messages wait : start a consumer" in said
+    assert "2 messages failed too often and are dead letters" in said
+    assert "Oldest unread 1 min 1 s" in said
+    assert sorted(cluster.asked) == ["describe", "summaries"]
+
+
+async def test_who_may_see_one_group_can_open_it(cluster: Cluster, browse: Open) -> None:
+    browser = await browse()
+    answer = await browser.get("/open?group=%25g|1")
+    assert answer.headers["Location"] == "/groups/%25g%7C1"
+    assert (await browser.get("/open?group=//evil")).status_code == 400
+
+
+async def test_a_reset_shows_what_comes_again_before_it_is_done(
+    cluster: Cluster, browse: Open
+) -> None:
+    cluster.groups = {"g": a_group("g")}
+    cluster.topics = {"orders": Topic("orders", {"broker-a": 1}, "rw", False, {})}
+    cluster.bounds = {QUEUE: QueueBounds(10, 90, 1)}
+    cluster.committed = {QUEUE: 60}
+    cluster.messages = [message(offset=20), message(offset=59)]
+    browser = await browse(allow_changes=True)
+    path = "/groups/g/reset?topic=orders&to=offset+20"
+    page = (await browser.get(path)).text
+    said = text_of(page)
+    assert "Come again 40 Are skipped 0 Unread afterwards 70 Queues changed 1 of 1" in said
+    assert cluster.changes == []
+    place = re.search(r'name="place" value="([^"]+)"', page)
+    assert place is not None
+    fields = {"topic": "orders", "confirm": "g", "place": place[1]}
+    done = await browser.post("/groups/g/reset", {**fields, **await browser.tokens(path)})
+    assert cluster.changes == [("reset", {QUEUE: 20})]
+    assert "broker-a 0 60 20" in text_of(done.text)
+
+
+@pytest.mark.parametrize(
+    ("wish", "problem"),
+    [
+        ("to=yesterday", "is not a point in time"),
+        ("to=offset+x", "names no offset"),
+        ("to=first&queue=broker-a:9", "has no queue"),
+        ("to=first&topic=nowhere", "there is no topic"),
+    ],
+)
+async def test_a_reset_that_cannot_be_says_why(
+    cluster: Cluster, browse: Open, wish: str, problem: str
+) -> None:
+    cluster.groups = {"g": a_group("g")}
+    cluster.topics = {"orders": Topic("orders", {"broker-a": 1}, "rw", False, {})}
+    cluster.bounds = {QUEUE: QueueBounds(0, 9, 1)}
+    topic = "" if "topic=" in wish else "topic=orders&"
+    page = (await (await browse()).get(f"/groups/g/reset?{topic}{wish}")).text
+    assert problem in text_of(page)
+    assert "Set these offsets" not in page
+
+
+async def test_a_group_that_does_not_exist_is_not_made(cluster: Cluster, browse: Open) -> None:
+    browser = await browse(allow_changes=True)
+    for path in ("/groups/typo", "/groups/typo/reset", "/groups/typo/dead-letters"):
+        assert (await browser.get(path)).status_code == 404
+    tokens = await browser.tokens("/scheduled")
+    tokens = tokens or {"form_token": (await browser.tokens("/sign-in"))["form_token"]}
+    fields = {"topic": "orders", "confirm": "typo", "place": "0 1 broker-a", "once": "1"}
+    answer = await browser.post("/groups/typo/reset", {**fields, **tokens})
+    assert answer.status_code == 404
+    assert cluster.changes == []
+
+
+async def test_chosen_dead_letters_are_resent_to_their_group_with_a_result_for_each(
+    cluster: Cluster, browse: Open
+) -> None:
+    cluster.letters = [letter(number) for number in range(60)]
+    browser = await browse(allow_changes=True)
+    page = (await browser.get("/groups/g/dead-letters")).text
+    assert page.count('name="letter"') == 50
+    assert 'rel="next"' in page
+    assert (await browser.get("/groups/g/dead-letters?page=2")).text.count('name="letter"') == 10
+    fields = {"act": "resend", "to": "group", "letter": ["3 broker-a", "7 broker-a", "99 broker-a"]}
+    tokens = await browser.tokens("/groups/g/dead-letters")
+    done = await browser.post("/groups/g/dead-letters", {**fields, **tokens})
+    ((act, sent),) = cluster.changes
+    assert (act, [each.message.queue_offset for each in sent[:-1]]) == ("resend", [3, 7])
+    assert sent[-1] is False, "to the group alone"
+    assert "1 letter had been settled meanwhile" in text_of(done.text)
+
+
+async def test_a_message_says_where_it_is_for_each_group(cluster: Cluster, browse: Open) -> None:
+    cluster.messages = [message(body=b'{"order": 7}', offset=4, KEYS="order-7")]
+    cluster.summaries = (summary("billing", 1), summary("mail", 1, members=2))
+    cluster.committed = {QUEUE: 5}
+    browser = await browse()
+    found = (await browser.get("/messages?topic=orders&by=key&value=order-7")).text
+    link = re.search(r'class="id" href="([^"]+)"', found)
+    assert link is not None
+    said = text_of((await browser.get(link[1].replace("&amp;", "&"))).text)
+    assert "billing finished finished: the group is at offset 5" in said
+    assert "&#34;order&#34;: 7" in said
+    cluster.committed = {QUEUE: 2}
+    said = text_of((await browser.get(link[1].replace("&amp;", "&"))).text)
+    assert "billing waiting not finished: 2 messages of this queue before it; no member" in said
+    cluster.messages.append(message("%DLQ%billing", offset=0))
+    said = text_of((await browser.get(link[1].replace("&amp;", "&"))).text)
+    assert "billing dead letter failed too often" in said
+    assert cluster.changes == []
+    assert not {"reset", "commit"} & set(cluster.asked), "looking changes nothing"
+
+
+async def test_the_cluster_shows_replicas_that_are_away_or_do_not_answer(
+    cluster: Cluster, browse: Open
+) -> None:
+    said = text_of((await (await browse()).get("/cluster")).text)
+    assert "broker-a/0 master no answer" in said
+    assert "broker-a/1 away" in said
+    assert "unknown" in said
+    assert "not registered" in said
+
+
+async def test_every_page_reads_without_scripts(cluster: Cluster, browse: Open) -> None:
+    """Links and forms do all of it."""
+    page = (await (await browse()).get("/groups")).text
+    assert page.count("<script") == 2
+    assert "hx-post" not in page
