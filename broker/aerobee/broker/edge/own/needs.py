@@ -61,11 +61,14 @@ class BrokerNeeds:
         return (self._of.topic(topic, Action.PUB | Action.UPDATE),)
 
     def recurs(self, request: Any, _: str) -> Iterable[Need]:
-        """A schedule sends for as long as it is there, whoever added it."""
-        return (self._of.topic(request.definition.topic, Action.PUB | Action.UPDATE),)
+        return self._recurring(request.definition.topic)
 
     def acts_on_schedule(self, request: Any, _: str) -> Iterable[Need]:
-        return (self._of.topic(request.topic, Action.PUB | Action.UPDATE),)
+        return self._recurring(request.topic)
+
+    def _recurring(self, topic: str) -> Iterable[Need]:
+        """A schedule sends for as long as it is there, whoever added it."""
+        return (self._of.topic(topic, Action.UPDATE), self._of.topic(topic, Action.PUB))
 
     def ends(self, request: Any, _: str) -> Iterable[Need]:
         action = Action.UPDATE if request.by_operator else Action.PUB
