@@ -9,7 +9,7 @@ those of a delay level are listed without.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -17,12 +17,12 @@ from aerobee.broker.delayed.finder import Finder, Found
 from aerobee.broker.delayed.mover import Mover
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.sending.durability import Durability
+from aerobee.broker.sending.durable_changes import confirmed_and_flushed, in_time
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.timers.entries import TIMER_QUEUE, IntentKind, TimerEntry
 from aerobee.broker.timers.term import TimerTerm
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
-    DeadlineExceeded,
     InvalidArgument,
     MessageNotFound,
     NotMaster,
@@ -34,7 +34,7 @@ from aerobee.store.format.message_content import content_of
 from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
 from aerobee.store.format.record_view import Record
 
-DURABLE_TIMEOUT_S: Final = 5.0
+ADVICE: Final = "check whether the message is still listed"
 LIST_MAX: Final = 1_000
 TIME_END_MS: Final = (1 << 62) - 1
 
@@ -199,7 +199,7 @@ class Schedule:
         found = await self._named(handle)
         term = self._journal.writer()
         written = term.remove([each.source for each in found], "recalled")
-        await self._durable(asyncio.shield(written))
+        await in_time(asyncio.shield(written), ADVICE)
 
     async def deliver_now(self, handle: str) -> None:
         """Deliver it at once. Raises as `recall`, and NotWritable."""
@@ -260,26 +260,8 @@ class Schedule:
             raise MessageNotFound("the message has been delivered or recalled meanwhile")
         end = self._store.appended_end
         self._durability.request_flush()
-        await self._durable(self._safe(end))
-
-    async def _safe(self, end: int) -> None:
-        forever = float("inf")
-        if not await self._durability.confirmed.wait(end, forever):
-            raise NotMaster(
-                "this replica's term as master ended before the change was confirmed, so it may "
-                "or may not count; ask the master"
-            )
-        await self._durability.flushed.wait(end, forever)
-
-    async def _durable(self, done: Awaitable[object]) -> None:
-        try:
-            async with asyncio.timeout(DURABLE_TIMEOUT_S):
-                await done
-        except TimeoutError:
-            raise DeadlineExceeded(
-                f"the change was not confirmed within {DURABLE_TIMEOUT_S:g} s and may still count; "
-                "check whether the message is still listed"
-            ) from None
+        unsure = "the change was confirmed, so it may or may not count"
+        await in_time(confirmed_and_flushed(self._durability, end, unsure), ADVICE)
 
 
 def _nothing_waits(name: RecallHandle) -> MessageNotFound:

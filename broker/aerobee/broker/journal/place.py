@@ -50,6 +50,26 @@ class Place:
         return Place(queue_offset, UNKNOWN_IMAGE, is_whole=False, whole_from=queue_offset)
 
 
+class Placed:
+    """What a `JournalState` says of its place."""
+
+    def __init__(self, place: Place | None) -> None:
+        """None: the place before the first record of a journal."""
+        self._place = place or Place()
+
+    @property
+    def next_offset(self) -> int:
+        return self._place.next_offset
+
+    @property
+    def image_position(self) -> int:
+        return self._place.whole_position
+
+    @property
+    def is_whole(self) -> bool:
+        return self._place.is_whole
+
+
 def encode_file(magic: str, place: Place, texts: Iterable[str]) -> bytes:
     """The file of a state at this place, with its entries as JSON."""
     head = [place.next_offset, place.image_position, place.is_whole, place.whole_from]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.journal.place import Place, encode_file, read_file
+from aerobee.broker.journal.place import Place, Placed, encode_file, read_file
 from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.pop.entries import Begun, Ended, PopEntry, QueueImage, decode_entry, entry_text
 from aerobee.broker.pop.standing import Standing
@@ -19,7 +19,7 @@ from aerobee.store.format.progress_file import POP_MAGIC, POP_PROGRESS
 POP_PATH: Final = f"config/{POP_PROGRESS}"
 
 
-class PopJournalState:
+class PopJournalState(Placed):
     """On the loop."""
 
     encode = staticmethod(entry_text)
@@ -30,24 +30,12 @@ class PopJournalState:
     ) -> None:
         """Without arguments: the state of a journal without records."""
         self._queues = queues or {}
-        self._place = place or Place()
+        super().__init__(place)
         self.latest_ms = 0
         """When the newest applied entry was written, by its master's clock."""
 
     def __repr__(self) -> str:
         return f"PopJournalState({self._place}, {len(self._queues)} queues)"
-
-    @property
-    def next_offset(self) -> int:
-        return self._place.next_offset
-
-    @property
-    def image_position(self) -> int:
-        return self._place.whole_position
-
-    @property
-    def is_whole(self) -> bool:
-        return self._place.is_whole
 
     def copies(self) -> dict[GroupQueue, Standing]:
         """Copies for all queues of groups that POP consumes."""

@@ -7,8 +7,6 @@ and on disk.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -24,21 +22,20 @@ from aerobee.broker.recurring.schedules import (
 from aerobee.broker.recurring.state import ScheduleJournalState, ScheduleTerm
 from aerobee.broker.recurring.times import check_when
 from aerobee.broker.sending.durability import Durability
+from aerobee.broker.sending.durable_changes import confirmed_and_flushed, in_time
 from aerobee.broker.sending.guard import Guard
 from aerobee.domain.names import check_text
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
-    DeadlineExceeded,
     InvalidArgument,
     LimitReached,
-    NotMaster,
     ScheduleChanged,
     ScheduleExists,
     ScheduleNotFound,
 )
 from aerobee.store.engine.message_store import MessageStore
 
-DURABLE_TIMEOUT_S: Final = 5.0
+ADVICE: Final = "look at the schedule again"
 NAME_LENGTH_MAX: Final = 128
 
 
@@ -147,7 +144,7 @@ class Book:
         """It runs no more. Raises as `change`."""
         term = self._journal.writer()
         self._settled(term, name, topic)
-        await self._durable(term.remove(name))
+        await in_time(term.remove(name), ADVICE)
 
     async def run_now(self, name: str, topic: str, time_ms: int) -> None:
         """Send a run besides those on schedule, under this time. Asking again with the same time
@@ -158,7 +155,8 @@ class Book:
             self._runner.send_now(term, schedule, time_ms)
         end = self._store.appended_end
         self._durability.request_flush()
-        await self._durable(self._safe(end))
+        unsure = "the run was confirmed, so it may or may not have been sent"
+        await in_time(confirmed_and_flushed(self._durability, end, unsure), ADVICE)
 
     # ------------------------------------------------------------------------------ steps
 
@@ -184,28 +182,9 @@ class Book:
             raise InvalidArgument(
                 f"schedule {schedule.name!r} would never run: its times are past, or there are none"
             )
-        await self._durable(term.put(planned))
+        await in_time(term.put(planned), ADVICE)
         self._runner.wake()
         return planned
-
-    async def _safe(self, end: int) -> None:
-        forever = float("inf")
-        if not await self._durability.confirmed.wait(end, forever):
-            raise NotMaster(
-                "this replica's term as master ended before the run was confirmed, so it may or "
-                "may not have been sent; ask the master"
-            )
-        await self._durability.flushed.wait(end, forever)
-
-    async def _durable(self, done: Awaitable[object]) -> None:
-        try:
-            async with asyncio.timeout(DURABLE_TIMEOUT_S):
-                await done
-        except TimeoutError:
-            raise DeadlineExceeded(
-                f"the change was not confirmed within {DURABLE_TIMEOUT_S:g} s and may still "
-                "count; look at the schedule again"
-            ) from None
 
 
 def _anchored(definition: Definition, now_ms: int) -> Definition:

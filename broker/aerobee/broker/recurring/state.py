@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
-from aerobee.broker.journal.place import Place, encode_file, read_file
+from aerobee.broker.journal.place import Place, Placed, encode_file, read_file
 from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.recurring.entries import decode_entry, entry_text
 from aerobee.broker.recurring.schedules import (
@@ -31,7 +31,7 @@ from aerobee.store.format.progress_file import SCHEDULE_MAGIC, SCHEDULE_PROGRESS
 PROGRESS_PATH: Final = f"config/{SCHEDULE_PROGRESS}"
 
 
-class ScheduleJournalState:
+class ScheduleJournalState(Placed):
     """A `JournalState`; on the loop."""
 
     encode = staticmethod(entry_text)
@@ -40,22 +40,10 @@ class ScheduleJournalState:
     def __init__(self, schedules: Schedules | None = None, place: Place | None = None) -> None:
         """Without arguments: the state of a journal without records."""
         self.schedules = schedules or Schedules()
-        self._place = place or Place()
+        super().__init__(place)
 
     def __repr__(self) -> str:
         return f"ScheduleJournalState({self._place}, {self.schedules})"
-
-    @property
-    def next_offset(self) -> int:
-        return self._place.next_offset
-
-    @property
-    def image_position(self) -> int:
-        return self._place.whole_position
-
-    @property
-    def is_whole(self) -> bool:
-        return self._place.is_whole
 
     def apply(self, entries: Sequence[ScheduleEntry | ImageEnd], queue_offset: int) -> None:
         """Apply the next record of the journal."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from aerobee.broker.journal.place import Place, encode_file, read_file
+from aerobee.broker.journal.place import Place, Placed, encode_file, read_file
 from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.timers.entries import TimerEntry, decode_entry, entry_text
 from aerobee.broker.timers.progress import DoneView, TimerProgress
@@ -19,7 +19,7 @@ from aerobee.store.format.progress_file import TIMER_MAGIC, TIMER_PROGRESS
 PROGRESS_PATH: Final = f"config/{TIMER_PROGRESS}"
 
 
-class TimerJournalState:
+class TimerJournalState(Placed):
     """On the loop."""
 
     encode = staticmethod(entry_text)
@@ -28,23 +28,11 @@ class TimerJournalState:
     def __init__(self, progress: TimerProgress | None = None, place: Place | None = None) -> None:
         """Without arguments: the state of a journal without records."""
         self.progress = progress or TimerProgress()
-        self._place = place or Place()
+        super().__init__(place)
         self._view: tuple[int, DoneView] | None = None
 
     def __repr__(self) -> str:
         return f"TimerJournalState({self._place}, {self.progress})"
-
-    @property
-    def next_offset(self) -> int:
-        return self._place.next_offset
-
-    @property
-    def image_position(self) -> int:
-        return self._place.whole_position
-
-    @property
-    def is_whole(self) -> bool:
-        return self._place.is_whole
 
     def view(self) -> DoneView:
         """What is done according to the records below `next_offset`; for the index."""
