@@ -1,4 +1,4 @@
-"""Several messages in one transaction: all are seen, each once, or none, whoever dies when."""
+"""Several messages in one transaction: each is seen once, or none is, even after crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serves a console until it is told to stop."""
+"""Runs the web server of a console."""
 
 from __future__ import annotations
 

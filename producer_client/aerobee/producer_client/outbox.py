@@ -6,7 +6,7 @@
 
 Owns: that each message is sent once, in the order in which their database transactions committed,
 though a relay may die at any step. A message is committed only after its row names it, and a row
-that names one is finished before any other message is sent. So whoever comes next knows what to do,
+that names one is finished before any other message is sent. So the next relay knows what to do,
 and two relays at a time do no harm.
 
 The order is that of numbers. They come from one row, whose lock is held until the application's

@@ -4,7 +4,7 @@
 
 Owns: the order of these steps. The end of the lead decides: it ends once, at one broker, by its
 producer, by the answer to a check or by an operator. Every other message ends as its lead did. If
-its producer is gone, whoever is asked about it looks at the lead, and decides nothing.
+its producer is gone, another one answers the check by looking at the lead, and decides nothing.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class TransactionOfSeveral:
             if error.outcome is TransactionOutcome.ROLLED_BACK:
                 await self._follow([each.rollback for each in self._others])
             raise
-        # That was the decision. Whoever dies from here on leaves messages that follow it.
+        # That was the decision. After a crash from here on, the other messages follow it.
         await self._follow([each.commit for each in self._others])
 
     async def roll_back(self) -> None:

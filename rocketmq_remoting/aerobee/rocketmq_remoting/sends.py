@@ -159,7 +159,7 @@ def _message(body: bytes, properties: bytes, flag: int, new_id: NewId, cluster: 
     if b"TRAN_MSG" in changes:
         is_half = find_property(properties, 0, end, b"TRAN_MSG") == b"true"
     if _REPLY_TO_CLIENT in properties and cluster:
-        # Whoever replies learns from it to which topic.
+        # The consumer that replies learns the reply topic from it.
         changes[_CLUSTER] = cluster.encode()
     found = find_property(properties, 0, end, _UNIQ_KEY)
     if not found:

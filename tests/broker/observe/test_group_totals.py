@@ -1,4 +1,4 @@
-"""One reading of all groups serves whoever asks, and costs a broker a hundredth of its time."""
+"""All callers share one reading of all groups, which takes a broker a hundredth of its time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from aerobee.broker.observe import group_totals
 from aerobee.broker.observe.group_totals import GroupTotal, GroupTotals
 from aerobee.broker.observe.metrics.lag import GroupLag
 from aerobee.runtime.clock import ManualClock
+from aerobee.runtime.errors import Busy
 from tests.support.waiting import until
 
 
@@ -24,6 +26,7 @@ class Lags:
     clock: ManualClock
     takes_ms: int = 0
     readings: int = 0
+    failures: int = 0
     rows: list[GroupLag] = field(default_factory=list)
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -34,6 +37,9 @@ class Lags:
         self.readings += 1
         await self.may_end.wait()
         self.clock.advance_ms(self.takes_ms)
+        if self.failures:
+            self.failures -= 1
+            raise Busy("the reads of the disk are full")
         return self.rows
 
 
@@ -60,6 +66,16 @@ async def test_who_asks_within_a_second_gets_the_same_reading(lags: Lags) -> Non
         lags.clock.advance_ms(2)
         assert await totals.read() is not first
     assert lags.readings == 2
+
+
+async def test_a_reading_that_failed_is_made_again(
+    lags: Lags, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_totals, "RETRY_S", 0.001)
+    lags.failures = 2
+    async with running(lags) as totals:
+        await totals.read()
+    assert lags.readings == 3
 
 
 async def test_a_long_reading_is_not_repeated_before_a_hundred_times_as_long(lags: Lags) -> None:

@@ -9,9 +9,10 @@ Owns: the last reading.
 
 from __future__ import annotations
 
-import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final, Protocol
 
 from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
@@ -21,8 +22,12 @@ from aerobee.domain.names import RETRY_PREFIX
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.metrics.slices import Slices
 from aerobee.runtime.waiting import Waiters
+from aerobee.runtime.worker import Worker, warns
 from aerobee.store.engine.message_store import MessageStore
 
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 1.0
 FRESH_S_MIN: Final = 1.0
 FRESH_S_MAX: Final = 300.0
 """A reading that took longer than 3 s is made again after this all the same."""
@@ -85,25 +90,30 @@ class GroupTotals:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._wanted = asyncio.Event()
+        self._worker = Worker(
+            self._read_anew, warns(log, "what groups have not read is unknown"), retry_s=RETRY_S
+        )
         self._read_again = Waiters()
         self._last: TotalsRead | None = None
         self._took_s = 0.0
-        self._next_s = 0.0
+        self._next_s = -inf
 
     async def run(self) -> None:
         """Read whenever somebody wants it. A task of its own, so that a caller that gives up does
-        not end the reading for which others wait."""
-        clock = self._parts.clock
-        while True:
-            await self._wanted.wait()
-            began_s = clock.monotonic_s()
-            self._last = await self._read(began_s)
-            ended_s = clock.monotonic_s()
-            self._took_s = ended_s - began_s
-            self._next_s = ended_s + min(max(self._took_s * FRESH_FACTOR, FRESH_S_MIN), FRESH_S_MAX)
-            self._wanted.clear()
-            self._read_again.wake()
+        not end the reading for which others wait. Raises StoreFailed."""
+        await self._worker.rest(None)  # the first reading, too, is made only if it is wanted
+        await self._worker.run()
+
+    async def _read_anew(self) -> None:
+        """Raises AerobeeError."""
+        began_s = self._parts.clock.monotonic_s()
+        if began_s < self._next_s:
+            return  # it was wanted while the last one was made
+        self._last = await self._read(began_s)
+        ended_s = self._parts.clock.monotonic_s()
+        self._took_s = ended_s - began_s
+        self._next_s = ended_s + min(max(self._took_s * FRESH_FACTOR, FRESH_S_MIN), FRESH_S_MAX)
+        self._read_again.wake()
 
     async def read(self) -> TotalsRead:
         """The last reading if it is fresh enough, else the next one; while a long one is made, the
@@ -111,7 +121,7 @@ class GroupTotals:
         last = self._last
         if last is not None and self._parts.clock.monotonic_s() < self._next_s:
             return last
-        self._wanted.set()
+        self._worker.wake()
         if last is not None and self._took_s >= LONG_S:
             return last
         await self._read_again.wait()

@@ -24,7 +24,7 @@ SCHEDULES_MAX: Final = 1_000
 
 
 class MissedRule(StrEnum):
-    """See the module."""
+    """What is sent of the runs that came due while none could be sent."""
 
     SKIP = "skip"
     ONE = "one"

@@ -67,7 +67,7 @@ class BrokerNeeds:
         return self._recurring(request.topic)
 
     def _recurring(self, topic: str) -> Iterable[Need]:
-        """A schedule sends for as long as it is there, whoever added it."""
+        """A schedule sends until it is removed, also when its author may not send any more."""
         return (self._of.topic(topic, Action.UPDATE), self._of.topic(topic, Action.PUB))
 
     def ends(self, request: Any, _: str) -> Iterable[Need]:
