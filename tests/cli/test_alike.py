@@ -25,7 +25,7 @@ from tests.support.local_up import Up, numbers, received, running, sent
 
 CLI = Path(aerobee.cli.output.__file__).parent
 
-SERVICES: Final = {"broker", "nameserver"}
+SERVICES: Final = {"broker", "nameserver", "console"}
 """Their log says what they do, and their configuration how."""
 WITHOUT_JSON: Final[Mapping[str, str]] = {
     **dict.fromkeys((*SERVICES, "up", "demo"), "they serve, or tell a story"),
@@ -38,6 +38,7 @@ WITHOUT_WIDE: Final[Mapping[str, str]] = {
 }
 WITHOUT_TIMEOUT: Final[Mapping[str, str]] = {
     "consume": "waits for messages; it has --idle-timeout",
+    "console": "serves; how long a page waits is its own",
     "audit": "reads for as long as the cluster's size asks for",
 }
 OWN_TIMEOUT: Final[Mapping[str, str]] = {
@@ -47,6 +48,7 @@ OWN_TIMEOUT: Final[Mapping[str, str]] = {
 OTHERWISE: Final[Mapping[tuple[str, str], str]] = {
     ("--json", "dead-letter show"): "says that its answer is always JSON",
     ("--json", "transaction show"): "says that its answer is always JSON",
+    ("--json", "schedule show"): "says that its answer is always JSON",
     ("--json", "audit-log show"): "prints a file's lines, one document each",
     ("--json", "consume"): "prints lines, one object each, as --format json",
     ("--cluster", "etcd note-backup"): "names the cluster whose metrics change",
@@ -203,10 +205,12 @@ WORDS: Final[Mapping[str, str]] = {
     "topic alter": "topic --permission r",
     "topic update": "topic --permission r",
     "topic spread": "topic --yes",
+    "schedule add": "name topic --every 1m --body x",
     "acl add": "user Topic:t Pub",
     "acl test": "user Topic:t Pub",
 }
 """Where one word for each argument, and --yes, are not right."""
+WITH_SCHEMA: Final = ("topic schema check", "topic schema set")
 
 
 def words_for(name: str) -> list[str]:
@@ -239,11 +243,17 @@ def test_all_commands_ask_by_the_one_client_and_keep_its_timeout(
     monkeypatch.setattr(Nameservers, "call", call)
     wish = tmp_path / "wish.yaml"
     wish.write_text("topics:\n  - name: t\n")
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object"}')
+    files = {
+        "apply": ["apply", "-f", str(wish), "--yes"],
+        **{name: [*name.split(), "t", str(schema)] for name in WITH_SCHEMA},
+    }
     wrong = {}
     for name in having("--nameserver") - WITHOUT_TIMEOUT.keys() - {"produce"}:
         made.clear()
         asked_ms.clear()
-        words = ["apply", "-f", str(wish), "--yes"] if name == "apply" else words_for(name)
+        words = files.get(name) or words_for(name)
         result = CliRunner().invoke(main, [*words, "--nameserver", "127.0.0.1:1", *TIMEOUT])
         wanted_ms = 5_000 if name in OWN_TIMEOUT else 77_000
         # Of a question that is asked again what is left counts.
@@ -265,6 +275,7 @@ READING: Final[Mapping[str, str]] = {
     "group lag": "",
     "message query": "seen --key none",
     "schedule list": "",
+    "schedule recurring": "",
     "transaction list": "",
     "dead-letter list": "readers",
     "offset reset": "readers seen --to first --dry-run",

@@ -43,6 +43,7 @@ SERVER_PACKAGES: Final = frozenset(
         "numpy",
         "prometheus_client",
         "tenacity",
+        "tzdata",
         "uvloop",
         "yaml",
     }

@@ -5,15 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, cast
-
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from aerobee.client_core.message import Message, ReceivedMessage
 from aerobee.client_core.telemetry import L, Stored, TracedMessage
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.clock import Clock, clock_here
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Counter
+    from prometheus_client.core import GaugeMetricFamily
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 """Upper ends of the buckets of durations."""
@@ -61,7 +62,7 @@ class PrometheusMetrics:
     Raises:
         ValueError: the registry has these metrics already.
 
-    Example::
+    For example::
 
         metrics = PrometheusMetrics()
         consumer = PushConsumer("billing", handle, telemetry=metrics).subscribe("orders")
@@ -70,8 +71,11 @@ class PrometheusMetrics:
     """
 
     def __init__(
-        self, registry: CollectorRegistry = REGISTRY, *, clock: Clock | None = None
+        self, registry: CollectorRegistry | None = None, *, clock: Clock | None = None
     ) -> None:
+        from prometheus_client import REGISTRY, Counter, Histogram
+
+        registry = REGISTRY if registry is None else registry
         self._now_s = (clock or clock_here()).monotonic_s
         self._sent = Counter(
             "aerobee_client_sent_messages",
@@ -121,6 +125,8 @@ class PrometheusMetrics:
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Called by the registry at each scrape."""
+        from prometheus_client.core import GaugeMetricFamily
+
         labels = ("group", "topic", "broker", "queue")
         lag = GaugeMetricFamily(
             "aerobee_client_lag_messages", "Stored and not finished.", labels=labels
@@ -264,10 +270,10 @@ class _Call:
 
 
 def _result_of(answer: object) -> str:
-    """Answers of listeners are named: this package knows nothing of consumers."""
-    name = type(answer).__name__
-    if answer == "retry_later" or name == "RetryLater":
+    """This package knows nothing of consumers, but answers of listeners say what they are."""
+    kind = getattr(answer, "kind", answer)
+    if kind == "retry_later":
         return RETRY
-    if name == "Reject":
+    if kind == "reject":
         return REJECTED
     return FAILED if isinstance(answer, BaseException) else DONE

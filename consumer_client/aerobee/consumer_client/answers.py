@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from datetime import timedelta
 from math import ceil, isfinite
+from typing import ClassVar
 
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.runtime.errors import InvalidArgument
@@ -21,6 +22,9 @@ class Answer(Exception):
     listener means the same.
     """
 
+    kind: ClassVar[str]
+    """For metrics."""
+
 
 class RetryLater(Answer):
     """Handle the messages again later. It counts as an attempt, as any failure.
@@ -35,6 +39,8 @@ class RetryLater(Answer):
     >>> RetryLater("the bank is closed", after=300).after_ms
     300000
     """
+
+    kind = "retry_later"
 
     def __init__(self, reason: str = "", *, after: float | timedelta | None = None) -> None:
         super().__init__(reason)
@@ -53,6 +59,8 @@ class Reject(Answer):
     >>> Reject("no such customer").reason
     'no such customer'
     """
+
+    kind = "reject"
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

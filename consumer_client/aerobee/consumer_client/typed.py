@@ -48,11 +48,11 @@ class TypedTopic(Generic[T]):
         IllegalName: no topic can have this name.
         InvalidArgument: the type needs msgspec or pydantic, and neither is installed.
 
-    Example::
+    For example::
 
         orders = TypedTopic("orders", Order)
         await producer.send(orders.message(Order(7, "wax"), keys=["order-7"]))
-        # async def handle(order: Order, message: ReceivedMessage) -> None
+        # Called as handle(order, message), also an `async` function.
         consumer = PushConsumer("billing", orders.listener(handle)).subscribe(orders.name)
     """
 

@@ -72,7 +72,7 @@ class Outbox:
         metadata: gets the tables; by default one of its own.
         name: of the table of messages.
 
-    Example::
+    For example::
 
         outbox = Outbox(Base.metadata)
         outbox.create(engine)

@@ -68,6 +68,9 @@ CODES: Final[dict[type[errors.AerobeeError], v2.Code]] = {
     errors.Unreachable: _INTERNAL,
     # Never the result of this API's calls.
     errors.TopicExists: _INTERNAL,
+    errors.ScheduleExists: _INTERNAL,
+    errors.ScheduleNotFound: _INTERNAL,
+    errors.ScheduleChanged: _INTERNAL,
     errors.OutOfSequence: _INTERNAL,
     errors.DuplicateClient: _INTERNAL,
     errors.DuplicateBroker: _INTERNAL,

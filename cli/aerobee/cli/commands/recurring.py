@@ -13,7 +13,14 @@ import click
 from aerobee.cli.completion import topic_names
 from aerobee.cli.moments import delay_argument, time_argument, timestamp_text
 from aerobee.cli.one_by_one import do_each
-from aerobee.cli.options import confirm, json_option, settings_option, wide_option, yes_option
+from aerobee.cli.options import (
+    always_json_option,
+    confirm,
+    json_option,
+    settings_option,
+    wide_option,
+    yes_option,
+)
 from aerobee.cli.output import print_json, print_table, remark, remark_unanswered, say
 from aerobee.cli.target import Target, target_options
 
@@ -107,7 +114,7 @@ def add(
     properties: dict[str, str],
     as_json: bool,
 ) -> None:
-    """Send a message to TOPIC again and again, by a schedule called NAME.
+    """Send a message to TOPIC again and again, by schedule NAME.
 
     Each run is sent exactly once. Prints the time of the first one.
     """
@@ -225,6 +232,7 @@ def recurring(target: Target, topic: str, as_json: bool, wide: bool) -> None:
 
 @click.command()
 @click.argument("name")
+@always_json_option
 @target_options
 def show(target: Target, name: str) -> None:
     """Show the schedule NAME as JSON.

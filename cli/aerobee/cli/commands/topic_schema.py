@@ -31,14 +31,18 @@ def schema() -> None:
 
 @schema.command()
 @click.argument("topic", shell_complete=topic_names)
+@json_option
 @target_options
-def show(target: Target, topic: str) -> None:
+def show(target: Target, topic: str, as_json: bool) -> None:
     """Print the schema of TOPIC. Exit code 1: it has none, or there is no such topic."""
     found = target.administer(lambda admin: admin.topics.schema(topic))
+    if as_json:
+        print_json({"topic": topic, "schema": found or None})
     if not found:
         remark(f"topic {topic} has no schema")
         raise click.exceptions.Exit(NEGATIVE)
-    say(found)
+    if not as_json:
+        say(found)
 
 
 @schema.command()
@@ -76,7 +80,7 @@ def check(target: Target, topic: str, file: Path, as_json: bool) -> None:
 @json_option
 @target_options
 def set_(target: Target, topic: str, file: Path, force: bool, as_json: bool) -> None:
-    """Give TOPIC the schema of FILE, if it is compatible with the present one."""
+    """Set the schema of TOPIC, if FILE is compatible with the present one."""
     text = _read(file)
     forced = target.administer(lambda admin: admin.topics.set_schema(topic, text, force=force))
     if as_json:
@@ -90,8 +94,9 @@ def set_(target: Target, topic: str, file: Path, force: bool, as_json: bool) -> 
 @schema.command()
 @click.argument("topic", shell_complete=topic_names)
 @yes_option
+@json_option
 @target_options
-def remove(target: Target, topic: str, yes: bool) -> None:
+def remove(target: Target, topic: str, yes: bool, as_json: bool) -> None:
     """Take the schema away from TOPIC."""
     from aerobee.cli.options import confirm
 
@@ -101,6 +106,9 @@ def remove(target: Target, topic: str, yes: bool) -> None:
         await admin.topics.set_schema(topic, "")
 
     target.administer(question)
+    if as_json:
+        print_json({"topic": topic, "schema": None})
+        return
     say(f"topic {topic} has no schema")
 
 
