@@ -189,7 +189,7 @@ async def test_members_that_we_do_not_know_survive_our_writing(
     await takeover.stop()
     now: Any = parse_object((config / "topics.json").read_bytes())
     assert now["topicConfigTable"].pop(NEW_TOPIC)["perm"] == 6
-    for subject in ("OFFSET", "TIMER", "POP", "TRANSACTION"):
+    for subject in ("OFFSET", "TIMER", "POP", "TRANSACTION", "SCHEDULE"):
         assert now["topicConfigTable"].pop(f"AEROBEE_{subject}_JOURNAL")["perm"] == 4
     former = topics["topicConfigTable"]
     added = [n for n in (SCHEDULE_TOPIC, TIMER_TOPIC, ASIDE_TOPIC) if n not in former]

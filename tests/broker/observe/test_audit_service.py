@@ -171,7 +171,7 @@ async def test_a_reading_holds_all_that_the_broker_knows_of_offsets(broker: Any)
     assert list(taken.minutes.values()) == [4]
     assert taken.kinds[0] == "broker"
     assert taken.kinds[-1] == "end"
-    assert taken.row_counts == [1, 10, 30, 1, 0, 0, len(taken.epochs), 1, 1, 0]
+    assert taken.row_counts == [1, 11, 31, 1, 0, 0, len(taken.epochs), 1, 1, 0]
 
 
 async def test_what_waits_is_counted_by_topic_and_by_what_it_waits_for(broker: Any) -> None:
