@@ -38,6 +38,9 @@ public class Client {
       new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
   /** How often routes are asked for, 30 s by default: a new master is known sooner. */
   static final int ROUTES_MS = 1_000;
+  /** Brokers refuse pulls of a consumer until it has told them the newest version of its
+   * subscription, and it may miss the moment to do so; then it waits for its next heartbeat. */
+  static final int HEARTBEAT_MS = 1_000;
   static final Map<String, Integer> FAILED = new ConcurrentHashMap<>();
 
   public static void main(String[] arguments) throws Exception {
@@ -256,6 +259,8 @@ public class Client {
     consumer.setSuspendCurrentQueueTimeMillis(100);
     if (role.equals("broadcast")) {
       broadcast(consumer);
+    } else {
+      consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
     }
     for (int at = 3; at < arguments.length; at++) {
       String[] wanted = arguments[at].split("=", 2);
@@ -298,6 +303,7 @@ public class Client {
     DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(arguments[2], signing());
     consumer.setNamesrvAddr(arguments[1]);
     consumer.setPollNameServerInterval(ROUTES_MS);
+    consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
     consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
     consumer.setAutoCommit(false);
     for (int at = 3; at < arguments.length; at++) {
