@@ -25,7 +25,7 @@ class Seen(NamedTuple):
     id: str
     body: str
     tag: str | None
-    keys: tuple[str, ...]
+    keys: frozenset[str]
     mine: str
 
 
@@ -44,7 +44,7 @@ def seen(messages: Sequence[dict[str, Any]]) -> list[Seen]:
             each["id"],
             each["body"],
             each["tag"],
-            tuple(each["keys"].split() if isinstance(each["keys"], str) else each["keys"]),
+            frozenset(each["keys"].split() if isinstance(each["keys"], str) else each["keys"]),
             each["properties"]["mine"],
         )
         for each in messages
@@ -62,7 +62,7 @@ def seen_by_own(scene: Scene, group: str, count: int) -> list[Seen]:
             each["messageId"],
             each["body"],
             each["tag"],
-            tuple(each["keys"]),
+            frozenset(each["keys"]),
             each["properties"]["mine"],
         )
         for each in found
