@@ -257,6 +257,8 @@ public class Client {
     consumer.setPollNameServerInterval(ROUTES_MS);
     consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
     consumer.setSuspendCurrentQueueTimeMillis(100);
+    // Else it commits, as it closes, nothing of a call whose message was told a moment before.
+    consumer.setAwaitTerminationMillisWhenShutdown(5_000);
     if (role.equals("broadcast")) {
       broadcast(consumer);
     } else {
