@@ -9,6 +9,7 @@ already has messages to drop.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from aerobee.broker.groups.ownership import SELFS
@@ -42,12 +43,17 @@ class Progress:
         guard: Guard,
         store: MessageStore,
         members: SelfAssigned[Subscribed],
+        *,
+        on_followed: Callable[[str], None],
     ) -> None:
+        """`on_followed` gets the group of a queue whose reader has committed where it was reset to:
+        Apache's clients have given it up by then."""
         self._offsets = offsets
         self._queues = queues
         self._guard = guard
         self._store = store
         self._members = members
+        self._on_followed = on_followed
         self._resets: dict[GroupQueue, tuple[int, bool]] = {}
         """The new offset, and whether a reader was told."""
 
@@ -79,7 +85,10 @@ class Progress:
         """Code 15. Raises AerobeeError."""
         key, offset = _key(request), read.number(request.fields, "commitOffset")
         await self._offsets.begun_for(key.group)
+        was_reset = key in self._resets
         safe = self._commit(key, offset, self._client_id(key.group, connection))
+        if was_reset and key not in self._resets:
+            self._on_followed(key.group)
         if safe is not None:
             await asyncio.wait((safe,), timeout=_SAFE_S)
             if not safe.done():
