@@ -155,12 +155,7 @@ class Remoting(Feature):
         )
         self.sends = _sends(parts, self.members, self.dead_letters, self.cluster)
         self.progress = Progress(
-            parts.offsets,
-            parts.queues,
-            parts.guard,
-            parts.store,
-            self.members,
-            on_followed=self.clients.divide_again,
+            parts.offsets, parts.queues, parts.guard, parts.store, self.clients
         )
         self.pulls = Pulls(
             parts.egress,

@@ -9,12 +9,11 @@ already has messages to drop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
+from aerobee.broker.edge.remoting.clients import RemotingClients
 from aerobee.broker.groups.ownership import SELFS
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.groups.self_assigned import SelfAssigned
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.sending.guard import Guard
@@ -22,7 +21,6 @@ from aerobee.remoting_core.command import Command
 from aerobee.remoting_core.connection import Connection
 from aerobee.rocketmq_remoting import fields as read
 from aerobee.rocketmq_remoting.codes import Code
-from aerobee.rocketmq_remoting.heartbeats import Subscribed
 from aerobee.runtime.errors import AerobeeError, DeadlineExceeded
 from aerobee.store.engine.message_store import MessageStore
 
@@ -42,18 +40,14 @@ class Progress:
         queues: QueueReader,
         guard: Guard,
         store: MessageStore,
-        members: SelfAssigned[Subscribed],
-        *,
-        on_followed: Callable[[str], None],
+        clients: RemotingClients,
     ) -> None:
-        """`on_followed` gets the group of a queue whose reader has committed where it was reset to:
-        Apache's clients have given it up by then."""
         self._offsets = offsets
         self._queues = queues
         self._guard = guard
         self._store = store
-        self._members = members
-        self._on_followed = on_followed
+        self._clients = clients
+        self._members = clients.members
         self._resets: dict[GroupQueue, tuple[int, bool]] = {}
         """The new offset, and whether a reader was told."""
 
@@ -88,7 +82,8 @@ class Progress:
         was_reset = key in self._resets
         safe = self._commit(key, offset, self._client_id(key.group, connection))
         if was_reset and key not in self._resets:
-            self._on_followed(key.group)
+            # Apache's clients have given the queue up by then.
+            self._clients.divide_again(key.group)
         if safe is not None:
             await asyncio.wait((safe,), timeout=_SAFE_S)
             if not safe.done():
