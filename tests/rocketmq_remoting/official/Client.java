@@ -41,6 +41,8 @@ public class Client {
   /** Brokers refuse pulls of a consumer until it has told them the newest version of its
    * subscription, and it may miss the moment to do so; then it waits for its next heartbeat. */
   static final int HEARTBEAT_MS = 1_000;
+  /** 3 s by default: on a busy machine, the first send takes longer. */
+  static final int SEND_MS = 10_000;
   static final Map<String, Integer> FAILED = new ConcurrentHashMap<>();
 
   public static void main(String[] arguments) throws Exception {
@@ -112,6 +114,7 @@ public class Client {
     TransactionMQProducer producer = new TransactionMQProducer("producers", signing());
     producer.setNamesrvAddr(nameserver);
     producer.setPollNameServerInterval(ROUTES_MS);
+    producer.setSendMsgTimeout(SEND_MS);
     producer.setTransactionListener(new Decisions());
     producer.start();
     serve(asked -> {
