@@ -212,6 +212,11 @@ class ClientTable:
             if any(self._clients[each].gone_s is None for each in members)
         ]
 
+    def present(self) -> list[Client]:
+        """All, without those that have left."""
+        self._expire(self._clock.monotonic_s())
+        return [client for client in self._clients.values() if client.gone_s is None]
+
     def members(self, group: str) -> list[Client]:
         """By key, without those that have left."""
         self._expire(self._clock.monotonic_s())
