@@ -70,7 +70,7 @@ async def test_a_broker_that_is_away_is_named_and_read_on_when_it_is_back(orders
 
 async def events_of(pages: TailPages, tail: Tail, **others: Any) -> AsyncIterator[dict[str, Any]]:
     is_over = others.pop("is_over", lambda: False)
-    async for text in pages._events(tail, is_over, shows_bodies=others.get("shows_bodies", True)):
+    async for text in pages.stream(tail, is_over, shows_bodies=others.get("shows_bodies", True)):
         kind, data, *_ = text.split("\n")
         yield {"kind": kind.removeprefix("event: "), **json.loads(data.removeprefix("data: "))}
 

@@ -94,10 +94,21 @@ class Console:
         self._cookie = "__Host-aerobee-console" if settings.is_https else "aerobee-console"
         limit = SignInLimit(self._clock.monotonic_s())
         self._sign_in = SignIn(self._clients, self._sessions, limit, self._clock)
-        cluster_view = cluster_page.ClusterPage(examine)
+        self._tails = TailPages(self._clock)
+        self.routes = self._routes(cluster_page.ClusterPage(examine))
+        self.app: ASGIApp = Guarded(
+            Starlette(
+                routes=self.routes,
+                lifespan=self._lifespan,
+                exception_handlers={404: self._not_found, 500: self._broken},
+            ),
+            settings,
+        )
+
+    def _routes(self, cluster_view: cluster_page.ClusterPage) -> list[BaseRoute]:
         topics = topic_pages.TopicPages(self._clock)
-        self._tails = tails = TailPages(self._clock)
-        self.routes: list[BaseRoute] = [
+        tails = self._tails
+        return [
             Route("/", _home),
             Mount("/static", StaticFiles(directory=FOLDER / "static")),
             self._route("/sign-in", self._sign_in.show),
@@ -138,14 +149,6 @@ class Console:
             *self._edits("/new-user", user_pages.new_user),
             *self._edits("/users/{name}/policy", user_pages.policy),
         ]
-        self.app: ASGIApp = Guarded(
-            Starlette(
-                routes=self.routes,
-                lifespan=self._lifespan,
-                exception_handlers={404: self._not_found, 500: self._broken},
-            ),
-            settings,
-        )
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Self]:

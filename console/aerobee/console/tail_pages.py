@@ -65,13 +65,14 @@ class TailPages:
             )
 
         return StreamingResponse(
-            self._events(tail, is_over, shows_bodies=shows_bodies),
+            self.stream(tail, is_over, shows_bodies=shows_bodies),
             media_type="text/event-stream",
         )
 
-    async def _events(
+    async def stream(
         self, tail: Tail, is_over: Callable[[], bool], *, shows_bodies: bool
     ) -> AsyncIterator[str]:
+        """Server-sent events, until `is_over`: `look`, `trouble`, and `over` as the last."""
         self._open += 1
         try:
             end_s = self._clock.monotonic_s() + LIFE_S

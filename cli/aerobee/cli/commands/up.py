@@ -234,8 +234,7 @@ def up(
     """
     if ephemeral and data is not None:
         raise click.UsageError("give either --ephemeral or --data, not both")
-    _check_name("--host", host)
-    _check_name("--outside-host", outside_host)
+    _check_names(host, outside_host)
     if metrics_port is not None and "metrics.listen" in broker_settings:
         raise click.UsageError("give either --metrics or --broker-set metrics.listen, not both")
     settings = {
@@ -272,10 +271,9 @@ def up(
         )
         if access:
             make_cluster_secret(plan)
-        sizes = sizes_of(plan, SMALLEST if ephemeral else SMALL, settings)
-        plan = replace(plan, broker_sizes=sizes)
-        console_port = None if no_console else 0 if ports == "auto" else PORT
-        run_until_signal(lambda stop: _serve(plan, console_port, ready_file, stop))
+        plan = _sized(plan, ephemeral, settings)
+        console = None if no_console else 0 if ports == "auto" else PORT
+        run_until_signal(lambda stop: _serve(plan, console, ready_file, stop))
 
 
 def make_cluster_secret(plan: ClusterPlan) -> None:
@@ -404,12 +402,18 @@ def _folder(data: Path | None, ephemeral: bool) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check_name(option: str, name: str) -> None:
+def _sized(plan: ClusterPlan, ephemeral: bool, settings: Mapping[str, str]) -> ClusterPlan:
+    smallest = SMALLEST if ephemeral else SMALL
+    return replace(plan, broker_sizes=sizes_of(plan, smallest, settings))
+
+
+def _check_names(host: str, outside_host: str) -> None:
     """Raises click.UsageError."""
-    if name and not _HOST.fullmatch(name):
-        raise click.UsageError(
-            f"{option} takes a name or an IPv4 address without a port, not {name!r}"
-        )
+    for option, name in (("--host", host), ("--outside-host", outside_host)):
+        if name and not _HOST.fullmatch(name):
+            raise click.UsageError(
+                f"{option} takes a name or an IPv4 address without a port, not {name!r}"
+            )
 
 
 def _with_free_metrics(chosen: Ports, *, count: int) -> Ports:

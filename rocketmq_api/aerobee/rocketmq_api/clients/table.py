@@ -85,10 +85,15 @@ class Client:
         return client_key(self.user, self.client_id)
 
     @property
+    def kind_name(self) -> str:
+        """For display, such as `push consumer`."""
+        kind = v2.ClientType.Name(self.kind) if self.kind else "client"
+        return kind.replace("_", " ").lower()
+
+    @property
     def title(self) -> str:
         """For display, such as `push consumer, JAVA 5.0.8`."""
-        kind = v2.ClientType.Name(self.kind) if self.kind else "client"
-        said = (kind.replace("_", " ").lower(), f"{self.language} {self.version}".strip())
+        said = (self.kind_name, f"{self.language} {self.version}".strip())
         return ", ".join(part for part in said if part)
 
 

@@ -16,7 +16,6 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
 from aerobee.runtime.printable import printable
 from aerobee.v1 import broker_pb2
-from apache.rocketmq.v2 import definition_pb2 as v2
 
 ROWS_DEFAULT: Final = 100
 ROWS_MAX: Final = 1_000
@@ -128,8 +127,7 @@ class ClientRows:
         elif isinstance(client, Client):
             heard_s = client.heard_s
             row.protocol, row.user = "gRPC", client.user
-            kind = v2.ClientType.Name(client.kind) if client.kind else "client"
-            row.kind = kind.replace("_", " ").lower()
+            row.kind = client.kind_name
             row.language, row.version = printable(client.language), printable(client.version)
             topics = client.subscriptions
         elif isinstance(client, SelfMember):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from math import inf
 from typing import Final, NamedTuple
@@ -10,6 +9,7 @@ from zlib import crc32
 
 from aerobee.broker.observe.group_totals import GroupTotal, TotalsRead
 from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
+from aerobee.runtime.waiting import Waiters
 from aerobee.v1 import broker_pb2
 
 KEPT_FACTOR: Final = 400
@@ -94,18 +94,25 @@ class KeptRows:
     ) -> None:
         self._make = make
         self._monotonic_s = monotonic_s
-        self._making = asyncio.Lock()
+        self._is_making = False
+        self._made = Waiters()
         self._rows = broker_pb2.GroupLagRows()
         self._read_s = 0.0
         self._until_s = -inf
 
     async def rows(self, found: TotalsRead) -> broker_pb2.GroupLagRows:
-        async with self._making:  # others wait, and share what is made
-            began_s = self._monotonic_s()
-            if began_s >= self._until_s:
+        while self._is_making:  # to share what is made
+            await self._made.wait()
+        began_s = self._monotonic_s()
+        if began_s >= self._until_s:
+            self._is_making = True
+            try:
                 self._rows, self._read_s = await self._make(found), found.read_s
-                ended_s = self._monotonic_s()
-                self._until_s = ended_s + min((ended_s - began_s) * KEPT_FACTOR, KEPT_S_MAX)
+            finally:
+                self._is_making = False
+                self._made.wake()
+            ended_s = self._monotonic_s()
+            self._until_s = ended_s + min((ended_s - began_s) * KEPT_FACTOR, KEPT_S_MAX)
         self._rows.age_ms = max(0, round((self._monotonic_s() - self._read_s) * 1_000))
         return self._rows
 
