@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from aerobee.access.needs import Resources
@@ -14,7 +14,7 @@ from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.feature import Delays
 from aerobee.broker.edge.remoting.assignments import Assignments
-from aerobee.broker.edge.remoting.clients import RemotingClients
+from aerobee.broker.edge.remoting.clients import Producing, RemotingClients
 from aerobee.broker.edge.remoting.cluster import Cluster
 from aerobee.broker.edge.remoting.conversations import Conversations
 from aerobee.broker.edge.remoting.dead_letters import RemotingDeadLetters
@@ -25,13 +25,13 @@ from aerobee.broker.edge.remoting.progress import Progress
 from aerobee.broker.edge.remoting.pulls import Pulls
 from aerobee.broker.edge.remoting.rates import SAMPLE_S, Rates
 from aerobee.broker.edge.remoting.replies import Replies
+from aerobee.broker.edge.remoting.reset_pushes import ResetPushes
 from aerobee.broker.edge.remoting.resets import RemotingResets
 from aerobee.broker.edge.remoting.send_backs import RemotingSendBacks
 from aerobee.broker.edge.remoting.sending import Sends
 from aerobee.broker.edge.remoting.settings import RemotingSettings
 from aerobee.broker.edge.remoting.tools import RemotingTools
 from aerobee.broker.edge.remoting.transactions import RemotingTransactions
-from aerobee.broker.edge.remoting.users import RemotingUsers
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
 from aerobee.broker.features import Edge, Feature, Task
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
@@ -63,6 +63,7 @@ from aerobee.rocketmq_remoting.dispatch import Dispatch, LoggedLimits, Serve, lo
 from aerobee.rocketmq_remoting.guarding import guarded, peer_of
 from aerobee.rocketmq_remoting.heartbeats import Subscribed
 from aerobee.rocketmq_remoting.needs import remoting_needs
+from aerobee.rocketmq_remoting.users import RemotingUsers
 from aerobee.rpc.memory_budget import MemoryBudget
 from aerobee.runtime.clock import Clock
 from aerobee.store.engine.message_store import MessageStore
@@ -118,6 +119,10 @@ class Parts(Protocol):
         """What gets the connections on gRPC's ports that are not gRPC."""
         ...
 
+    def list_producers_beside(self, found: Callable[[], Iterable[tuple[str, Producing]]]) -> None:
+        """Who produces over these connections, with addresses."""
+        ...
+
 
 class Remoting(Feature):
     """On the loop."""
@@ -138,6 +143,7 @@ class Remoting(Feature):
             clock,
             is_master=parts.roles.may_act,
         )
+        parts.list_producers_beside(self.clients.all_producing)
         self.locks = OrderLocks(
             config.broker_name, self.members, parts.offsets, clock, check_master=check_master
         )
@@ -154,7 +160,7 @@ class Remoting(Feature):
         )
         self.sends = _sends(parts, self.members, self.dead_letters, self.cluster)
         self.progress = Progress(
-            parts.offsets, parts.queues, parts.guard, parts.store, self.members
+            parts.offsets, parts.queues, parts.guard, parts.store, self.clients
         )
         self.pulls = Pulls(
             parts.egress,
@@ -222,6 +228,7 @@ class Remoting(Feature):
             turns,
             after_reset=parts.popping.until_written,
         )
+        self.pushes = ResetPushes(config.broker_name, self.members, parts.offsets, clock)
         self.users = RemotingUsers(parts.access.book)
         conversations = Conversations()
         self.replies = Replies(self.clients, conversations, clock, parts.store_host)
@@ -276,6 +283,7 @@ class Remoting(Feature):
             Ask.DELETE_TOPIC_IN_BROKER: self.settings.delete_topic,
             Ask.GET_TOPIC_CONFIG: self.settings.topic,
             Ask.GET_ALL_TOPIC_CONFIG: self.settings.all_topics,
+            Ask.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.settings.system_topics,
             Ask.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.settings.put_group,
             Ask.DELETE_SUBSCRIPTIONGROUP: self.settings.delete_group,
             Ask.GET_SUBSCRIPTIONGROUP_CONFIG: self.settings.group,
@@ -305,6 +313,7 @@ class Remoting(Feature):
     def _offset_set(self, key: GroupQueue) -> None:
         self.progress.offset_set(key)
         self.pulls.offset_set(key)
+        self.pushes.offset_set(key)
 
     def tasks(self) -> Mapping[str, Task]:
         return {"remoting-members": self._expire, "remoting-rates": self._sample}
