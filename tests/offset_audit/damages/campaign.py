@@ -82,9 +82,10 @@ def campaign(
             place = _store_of(number, len(stores))
             root = folder / f"d{number}"
             given = told.get(root.name, [])
-            one = _outcome(number, (kind, text), root, stores[place], before[place], given)
-            is_unseen = place > 0 and OFFSETS.get(text.partition(":")[0]) == one.differs
-            yield replace(one, result=UNSEEN) if one.result == MISSED and is_unseen else one
+            outcome = _outcome(number, (kind, text), root, stores[place], before[place], given)
+            is_unseen = place > 0 and OFFSETS.get(text.partition(":")[0]) == outcome.differs
+            is_unseen &= outcome.result == MISSED
+            yield replace(outcome, result=UNSEEN) if is_unseen else outcome
             shutil.rmtree(root)
 
 
