@@ -10,7 +10,7 @@ seconds two may, whenever the members do not agree, which is how this protocol w
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -54,7 +54,10 @@ class SelfMember(Generic[W]):
 class SelfAssigned(Generic[W]):
     """The groups of one broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_popped: Callable[[str, str], bool] = lambda group, topic: False) -> None:
+        """`is_popped`: whether the members of a group take a topic by POP, although they are of
+        this kind."""
+        self._is_popped = is_popped
         self._groups: dict[str, dict[str, SelfMember[W]]] = {}
         self._of_connection: dict[Hashable, set[tuple[str, str]]] = {}
         self._locks: dict[GroupQueue, tuple[str, float]] = {}
@@ -148,11 +151,17 @@ class SelfAssigned(Generic[W]):
         members = self._groups.get(key.group)
         if not members:
             return False
-        is_retry = key.topic == RETRY_PREFIX + key.group
+        group, topic = key.group, key.topic
+        if topic == RETRY_PREFIX + group:
+            return any(
+                wanted != topic and not self._is_popped(group, wanted)
+                for member in members.values()
+                if not member.is_broadcasting
+                for wanted in member.wants
+            )
         return any(
-            not member.is_broadcasting and (is_retry or key.topic in member.wants)
-            for member in members.values()
-        )
+            not member.is_broadcasting and topic in member.wants for member in members.values()
+        ) and not self._is_popped(group, topic)
 
     def clear(self) -> None:
         """This replica is not the master any more: nobody holds a lock here."""

@@ -94,11 +94,11 @@ class RemotingClients:
         meter = self._meters.pop(connection, None)
         if meter is not None:
             meter.hold_subscriptions(0)
-        self._tell_changed(self.members.disconnected(connection))
+        self.tell_changed(self.members.disconnected(connection))
 
     def expire(self) -> None:
         """Members that were silent for too long are gone; called from time to time."""
-        self._tell_changed(self.members.expire(self._clock.monotonic_s()))
+        self.tell_changed(self.members.expire(self._clock.monotonic_s()))
 
     # ------------------------------------------------------------------------------ requests
 
@@ -129,7 +129,7 @@ class RemotingClients:
             )
             if await self._joins(connection, consuming, member):
                 changed.add(consuming.group)
-        self._tell_changed(changed)
+        self.tell_changed(changed)
         fields = {
             "IS_SUPPORT_HEART_BEAT_V2": "true",
             "IS_SUB_CHANGE": "true" if changed or has_new else "false",
@@ -167,7 +167,7 @@ class RemotingClients:
             self._forget_producer(group, connection)
         group = request.fields.get("consumerGroup", "")
         if group and self.members.left(group, client_id, connection):
-            self._tell_changed([group])
+            self.tell_changed([group])
         return request.answer()
 
     def list_members(self, connection: Connection, request: Command) -> Command:
@@ -257,7 +257,7 @@ class RemotingClients:
             paying.hold_subscriptions(count)
             self._meters[connection] = paying
 
-    def _tell_changed(self, groups: Iterable[str]) -> None:
+    def tell_changed(self, groups: Iterable[str]) -> None:
         """Code 40, soon, to all members that are connected here."""
         self._changed.update(dict.fromkeys(groups))
         if self._changed and not self._is_telling:
@@ -271,7 +271,7 @@ class RemotingClients:
             found = next(left, None)
             if found is None:
                 self._is_telling = False
-                self._tell_changed(())  # what changed meanwhile
+                self.tell_changed(())  # what changed meanwhile
                 return
             connection, group = found
             connection.tell(Command(Ask.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}))
