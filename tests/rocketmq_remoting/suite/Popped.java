@@ -219,7 +219,9 @@ final class Popped {
     suite.add("popped.killed", "What was popped comes again, what was acknowledged not, though "
         + "the broker is killed", x -> {
       Popped pops = new Popped(x);
-      pops.send(Scene.numbers(10));
+      for (String body : Scene.numbers(10)) {
+        Check.succeeds(() -> x.sendTo(pops.queue, body));
+      }
       List<MessageExt> got = pops.all(10, 20_000);
       for (MessageExt each : got.subList(0, 5)) {
         Check.equal(AckStatus.OK, pops.acknowledge(each));

@@ -31,7 +31,7 @@ from aerobee.rocketmq_remoting.codes import Code, refusal
 from aerobee.rocketmq_remoting.heartbeats import Subscribed
 from aerobee.rocketmq_remoting.pops import IN_ORDER, PopAsked, PoppedFrom, nothing, popped_fields
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import AerobeeError, Busy, NotMaster, QuotaExceeded
+from aerobee.runtime.errors import AerobeeError, Busy, LeaseHeld, NotMaster, QuotaExceeded
 from aerobee.store.format.pop_records import retry_topics_of
 from aerobee.store.format.record_rewrite import recounted
 
@@ -83,6 +83,12 @@ class RemotingPops:
         """Code 200050. Raises AerobeeError."""
         asked = PopAsked.of(request.fields)
         self.check_master()
+        if self._clients.members.has(GroupQueue(asked.group, asked.topic, max(0, asked.queue_id))):
+            # Also what a member asks that has not heard of a new mode: it would drop the messages.
+            raise LeaseHeld(
+                f"members of group {asked.group} pull topic {asked.topic}: stop them, or set its "
+                "mode to POP (mqadmin setConsumeMode)"
+            )
         waiting = _Popping(self, connection, request, asked)
         try:
             await begin_poll(asked.group)
