@@ -186,6 +186,7 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
     sends, pulls = needing(of.sent), needing(of.queue_of_group, judged_again=True)
     progress, bounds, locks = needing(of.queue_of_group), needing(of.queue), needing(of.locks)
     return {
+        **_pop_needs(of),
         Ask.GET_ROUTEINFO_BY_TOPIC: needing(of.route),
         Ask.SEND_MESSAGE: sends,
         Ask.SEND_MESSAGE_V2: sends,
@@ -195,18 +196,11 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
         Ask.RECALL_MESSAGE: needing(of.recalled),
         Ask.PULL_MESSAGE: pulls,
         Ask.LITE_PULL_MESSAGE: pulls,
-        Ask.POP_MESSAGE: pulls,
-        Ask.NOTIFICATION: pulls,
-        Ask.POLLING_INFO: progress,
-        Ask.ACK_MESSAGE: needing(of.popped),
-        Ask.CHANGE_MESSAGE_INVISIBLETIME: needing(of.popped),
-        Ask.BATCH_ACK_MESSAGE: needing(of.all_popped),
         Ask.HEART_BEAT: needing(of.heart_beat),
         Ask.UNREGISTER_CLIENT: needing(of.left),
         Ask.GET_CONSUMER_LIST_BY_GROUP: needing(of.members),
         Ask.CHECK_CLIENT_CONFIG: needing(of.checked),
         Ask.QUERY_ASSIGNMENT: needing(of.assigned),
-        Ask.SET_MESSAGE_REQUEST_MODE: administering(of.mode_put),
         Ask.LOCK_BATCH_MQ: locks,
         Ask.UNLOCK_BATCH_MQ: locks,
         Ask.QUERY_CONSUMER_OFFSET: progress,
@@ -255,4 +249,17 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
         Ask.AUTH_LIST_USER: SUPER_USERS,
         Ask.AUTH_GET_ACL: SUPER_USERS,
         Ask.AUTH_LIST_ACL: SUPER_USERS,
+    }
+
+
+def _pop_needs(of: RemotingNeeds) -> dict[int, MethodNeeds]:
+    polls = needing(of.queue_of_group, judged_again=True)
+    return {
+        Ask.POP_MESSAGE: polls,
+        Ask.NOTIFICATION: polls,
+        Ask.POLLING_INFO: needing(of.queue_of_group),
+        Ask.ACK_MESSAGE: needing(of.popped),
+        Ask.CHANGE_MESSAGE_INVISIBLETIME: needing(of.popped),
+        Ask.BATCH_ACK_MESSAGE: needing(of.all_popped),
+        Ask.SET_MESSAGE_REQUEST_MODE: administering(of.mode_put),
     }

@@ -131,13 +131,7 @@ class Remoting(Feature):
 
     def __init__(self, parts: Parts, opened: None = None) -> None:
         config, clock, coordinator = parts.config, parts.clock, parts.coordinator
-        self.modes = Modes(
-            parts.groups,
-            parts.retries.settings,
-            parts.offsets,
-            parts.guard,
-            on_changed=self._mode_changed,
-        )
+        self.modes = Modes(parts, on_changed=self._mode_changed)
         self.members: SelfAssigned[Subscribed] = SelfAssigned(self.modes.is_pop)
         self._quotas = parts.access.quotas
         coordinator.ownership.exclude_self_assigned(
@@ -179,9 +173,7 @@ class Remoting(Feature):
             is_popped=self.modes.is_pop,
             on_delivered=parts.traffic.delivered,
         )
-        own_pops = _own_pops(parts)
-        self.pops = _pops(parts, own_pops, self.clients)
-        self.pop_handles = PopHandles(own_pops, parts.popping.pops)
+        self._wire_pops(parts)
         self.send_backs = RemotingSendBacks(
             parts.retries.send_backs,
             parts.lookup,
@@ -207,6 +199,11 @@ class Remoting(Feature):
             self.server = _server(parts, Dispatch(table, on_closed=self._disconnected))
             parts.serve_beside(self.server)
             self.edges = (RemotingEdge(self.pulls, self.pops),)
+
+    def _wire_pops(self, parts: Parts) -> None:
+        own = _own_pops(parts)
+        self.pops = _pops(parts, own, self.clients)
+        self.pop_handles = PopHandles(own, parts.popping.pops)
 
     def _wire_tools(self, parts: Parts) -> None:
         """What serves RocketMQ's tools, and requests that go on to clients."""

@@ -8,10 +8,10 @@ with Apache's brokers, each replica set has its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
-from aerobee.broker.retries.settings import RetrySettings
+from aerobee.broker.retries.feature import Retries
 from aerobee.broker.sending.guard import Guard
 from aerobee.remoting_core.command import Command
 from aerobee.remoting_core.connection import Connection
@@ -26,23 +26,24 @@ TOPICS_MAX: Final = 256
 """Of one group."""
 
 
+class Parts(Protocol):
+    """What it needs of the broker."""
+
+    groups: SubscriptionGroupTable
+    retries: Retries
+    offsets: ConsumerOffsets
+    guard: Guard
+
+
 class Modes:
     """On the loop."""
 
-    def __init__(
-        self,
-        groups: SubscriptionGroupTable,
-        settings: RetrySettings,
-        offsets: ConsumerOffsets,
-        guard: Guard,
-        *,
-        on_changed: Callable[[str, str], None],
-    ) -> None:
+    def __init__(self, parts: Parts, *, on_changed: Callable[[str, str], None]) -> None:
         """`on_changed` gets a group and the topic whose mode has changed."""
-        self._groups = groups
-        self._settings = settings
-        self._offsets = offsets
-        self._guard = guard
+        self._groups = parts.groups
+        self._settings = parts.retries.settings
+        self._offsets = parts.offsets
+        self._guard = parts.guard
         self._on_changed = on_changed
 
     def is_pop(self, group: str, topic: str) -> bool:
