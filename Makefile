@@ -1,6 +1,8 @@
 # Every target sets up what it needs on a Debian machine with Python 3.11 or newer.
 # `make demo` and `make test` are the two to know.
 PYTHON ?= python3
+# Python would else compile every module again at each start, which is more than half of a broker's.
+unexport PYTHONDONTWRITEBYTECODE
 UV := $(shell command -v uv 2>/dev/null || echo .venv-uv/bin/uv)
 RUN := $(UV) run --frozen --quiet
 # What the product itself needs, without Spark and development tools.

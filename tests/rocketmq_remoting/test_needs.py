@@ -11,7 +11,7 @@ from aerobee.access.resources import Action, Kind, Need
 from aerobee.remoting_core.command import Command
 from aerobee.rocketmq_remoting.codes import Ask
 from aerobee.rocketmq_remoting.guarding import guarded
-from aerobee.rocketmq_remoting.needs import remoting_needs
+from aerobee.rocketmq_remoting.needs import AUTH, remoting_needs
 from aerobee.runtime.errors import AerobeeError, InvalidArgument
 from tests.support.known_users import KnownUsers
 
@@ -19,18 +19,14 @@ NEEDS = remoting_needs("hive")
 OURS = {
     Ask.CHECK_TRANSACTION_STATE,
     Ask.NOTIFY_CONSUMER_IDS_CHANGED,
+    Ask.RESET_CONSUMER_CLIENT_OFFSET,
     Ask.GET_CONSUMER_STATUS_FROM_CLIENT,
     Ask.PUSH_REPLY_MESSAGE_TO_CLIENT,
 }
 """What brokers ask clients."""
 
 
-OF_SUPER_USERS = {
-    Ask.AUTH_GET_USER,
-    Ask.AUTH_LIST_USER,
-    Ask.AUTH_GET_ACL,
-    Ask.AUTH_LIST_ACL,
-}
+OF_SUPER_USERS = set(AUTH)
 
 
 def needs_of(code: Ask, **fields: str) -> set[Need]:
@@ -41,6 +37,7 @@ def test_each_request_has_a_need() -> None:
     assert NEEDS.keys() == set(Ask) - OURS
     assert {each.who for code, each in NEEDS.items() if code not in OF_SUPER_USERS} == {Who.USERS}
     assert {NEEDS[code].who for code in OF_SUPER_USERS} == {Who.SUPER_USERS}
+    assert {int(code) for code in OF_SUPER_USERS} == {*range(3001, 3011)}
 
 
 def test_an_empty_request_never_passes_as_one_without_needs() -> None:

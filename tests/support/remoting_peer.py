@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from aerobee.remoting_core.client import RemotingClient
-from aerobee.remoting_core.command import Command
+from aerobee.remoting_core.command import OWN_LANGUAGE, Command
 from aerobee.store.format.record import Record, iterate_records
 
 SHORT = {"producerGroup": "a", "topic": "b", "queueId": "e", "sysFlag": "f", "bornTimestamp": "g",
@@ -28,6 +28,7 @@ class Peer:
         self.client = client
         self.client_id = client_id
         self.key = key
+        self.language = OWN_LANGUAGE
         self.told: list[Command] = []
         """What the broker has asked."""
         self.answers: dict[int, Callable[[Command], Command]] = {}
@@ -35,7 +36,7 @@ class Peer:
 
     async def ask(self, code: int, body: bytes = b"", **fields: Any) -> Command:
         text = {name: _text(value) for name, value in fields.items()}
-        return await self.client.ask(self.signed(Command(code, text, body)))
+        return await self.client.ask(self.signed(Command(code, text, body, language=self.language)))
 
     def signed(self, request: Command) -> Command:
         if self.key is not None:

@@ -197,7 +197,10 @@ class BrokerConfig:
     Costs: nothing.
     """
     store_host: str = ""
-    """ip:port stamped into every record; empty: `listen`, or else what `address` resolves to.
+    """ip:port stamped into every record, and so into message ids, where remoting clients look a
+    message up; empty: `listen`, or else what `address` resolves to. If a load balancer or a virtual
+    IP leads to any replica of the broker group, give all of them its address: then [ids answer
+    after a fail-over](remoting.md#message-ids), too.
 
     Unit: ip:port
     Costs: nothing.

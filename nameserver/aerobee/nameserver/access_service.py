@@ -28,12 +28,13 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
     """Serves aerobee.v1.AccessService for one cluster."""
 
     def __init__(self, users: Users, quotas: StoredQuotas, book: AccessBook) -> None:
-        self._users = users
+        self.users = users
+        """Remoting changes them, too."""
         self._quotas = quotas
         self._book = book
 
     async def CreateUser(self, request: pb.CreateUserRequest, context: Context) -> pb.UserSecret:
-        user, secret = await self._users.create(
+        user, secret = await self.users.create(
             request.name,
             is_super=request.super,
             peers=tuple(request.certificate_names),
@@ -45,7 +46,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
     async def UpdateUser(
         self, request: pb.UpdateUserRequest, context: Context
     ) -> pb.UserDescription:
-        user = await self._users.update(
+        user = await self.users.update(
             request.name,
             is_super=request.super if request.HasField("super") else None,
             is_enabled=request.enabled if request.HasField("enabled") else None,
@@ -56,21 +57,21 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
         return _described(user)
 
     async def RotateUser(self, request: pb.RotateUserRequest, context: Context) -> pb.UserSecret:
-        user, secret = await self._users.rotate(request.name, request.secret)
+        user, secret = await self.users.rotate(request.name, request.secret)
         log_event(log, "user has a new secret", user=user.name)
         return pb.UserSecret(user=_described(user), secret=secret)
 
     async def DeleteUser(
         self, request: pb.DeleteUserRequest, context: Context
     ) -> pb.DeleteUserResponse:
-        await self._users.delete(request.name)
+        await self.users.delete(request.name)
         log_event(log, "user deleted", user=request.name)
         return pb.DeleteUserResponse()
 
     async def ListUsers(
         self, request: pb.ListUsersRequest, context: Context
     ) -> pb.ListUsersResponse:
-        return pb.ListUsersResponse(users=map(_described, self._users.listed()))
+        return pb.ListUsersResponse(users=map(_described, self.users.listed()))
 
     async def PutPolicy(
         self, request: pb.PutPolicyRequest, context: Context
@@ -84,7 +85,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
             sources=tuple(given.sources),
             is_default=given.default,
         )
-        await self._users.put_policy(policy)
+        await self.users.put_policy(policy)
         log_event(log, "policy set", policy=policy)
         return pb.PutPolicyResponse()
 
@@ -94,14 +95,14 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
         policy = Policy.parse(
             request.user, request.resource, "All", "Allow", is_default=request.default
         )
-        await self._users.remove_policy(policy)
+        await self.users.remove_policy(policy)
         log_event(log, "policy removed", user=policy.user, resource=policy.pattern)
         return pb.RemovePolicyResponse()
 
     async def ListPolicies(
         self, request: pb.ListPoliciesRequest, context: Context
     ) -> pb.ListPoliciesResponse:
-        self._users.listed()
+        self.users.listed()
         return pb.ListPoliciesResponse(
             policies=[
                 _policy(policy)
@@ -114,7 +115,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
     async def TestAccess(
         self, request: pb.TestAccessRequest, context: Context
     ) -> pb.TestAccessResponse:
-        self._users.listed()
+        self.users.listed()
         known = self._book.table.users.get(request.user)
         if known is None:
             raise IllegalName(f"there is no user {request.user!r}; see `aerobee user list`")

@@ -301,7 +301,7 @@ def _server(
             counts_connections=config.grpc.engine is Engine.OWN,
         ),
         on_disconnected=access.quotas.disconnected,
-        beside=remoting_server(config, cache, service, memory, access, clock),
+        beside=remoting_server(config, cache, service, users.users, memory, access, clock),
         tls=tls.accepted,
     )
     add_service = nameserver_pb2_grpc.add_NameserverServiceServicer_to_server

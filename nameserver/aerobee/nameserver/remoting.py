@@ -14,9 +14,11 @@ from aerobee.access.running import topics_listed
 from aerobee.domain.names import is_retry_topic
 from aerobee.nameserver.broker_groups import BrokerGroups
 from aerobee.nameserver.config import NameserverConfig
+from aerobee.nameserver.remoting_users import RemotingUserChanges
 from aerobee.nameserver.rocketmq import KnownRoutes
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.service import NameserverService
+from aerobee.nameserver.users import Users
 from aerobee.remoting_core.command import Command
 from aerobee.remoting_core.connection import Connection
 from aerobee.remoting_core.server import RemotingServer
@@ -33,6 +35,7 @@ from aerobee.rocketmq_remoting.routes import (
     route_body,
     told_id,
 )
+from aerobee.rocketmq_remoting.users import RemotingUsers
 from aerobee.rpc.memory_budget import MemoryBudget
 from aerobee.rpc.outside import OUTSIDE
 from aerobee.runtime.clock import Clock
@@ -127,6 +130,10 @@ class RemotingRoutes:
         is_ours = request.fields.get("cluster", self._cluster) == self._cluster
         return request.answer(body=_topic_list(known if is_ours else ()))
 
+    def system_topics(self, connection: Connection, request: Command) -> Command:
+        """Code 304: what tools hide from lists. Here no list has such topics."""
+        return request.answer(body=_topic_list(()))
+
     async def delete_topic(self, connection: Connection, request: Command) -> Command:
         """Code 216. A broker may have done it already. Raises AerobeeError."""
         name = read.text(request.fields, "topic")
@@ -165,6 +172,7 @@ def remoting_server(
     config: NameserverConfig,
     cache: RouteCache,
     service: NameserverService,
+    users: Users,
     memory: MemoryBudget,
     access: NodeAccess,
     clock: Clock,
@@ -173,15 +181,27 @@ def remoting_server(
     if not config.remoting.enabled:
         return None
     answers = RemotingRoutes(config, cache, service, service.broker_groups)
+    shown, changes = RemotingUsers(access.book), RemotingUserChanges(users, access.book)
     table: dict[int, Serve] = {
         Ask.GET_ROUTEINFO_BY_TOPIC: answers.route,
         Ask.GET_BROKER_CLUSTER_INFO: answers.brokers,
         Ask.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: answers.topics,
         Ask.GET_TOPICS_BY_CLUSTER: answers.topics_of_cluster,
+        Ask.GET_SYSTEM_TOPIC_LIST_FROM_NS: answers.system_topics,
         Ask.DELETE_TOPIC_IN_NAMESRV: answers.delete_topic,
         Ask.DELETE_KV_CONFIG: answers.delete_setting,
         Ask.WIPE_WRITE_PERM_OF_BROKER: answers.close,
         Ask.ADD_WRITE_PERM_OF_BROKER: answers.open,
+        Ask.AUTH_CREATE_USER: changes.create,
+        Ask.AUTH_UPDATE_USER: changes.update,
+        Ask.AUTH_DELETE_USER: changes.delete,
+        Ask.AUTH_GET_USER: shown.user,
+        Ask.AUTH_LIST_USER: shown.users,
+        Ask.AUTH_CREATE_ACL: changes.put_policies,
+        Ask.AUTH_UPDATE_ACL: changes.put_policies,
+        Ask.AUTH_DELETE_ACL: changes.remove_policies,
+        Ask.AUTH_GET_ACL: shown.policies_of_user,
+        Ask.AUTH_LIST_ACL: shown.policies,
     }
     return RemotingServer(
         Dispatch(

@@ -17,19 +17,18 @@ log = logging.getLogger(__name__)
 
 _INSTEAD: Final = {
     18: "code 17 for each topic, or aerobee apply",
-    25: "the settings in the broker's file",
+    25: "the settings in the broker's file, which SIGHUP or a start reads",
     50: "aerobee user and aerobee acl",
     51: "aerobee user and aerobee acl",
     100: "nothing: routes need no key-value settings",
-    305: "aerobee topic list",
     317: "aerobee group show",
     318: "the settings in the nameserver's file",
     319: "the settings in the nameserver's file",
     321: "mqadmin printMsg, or aerobee message",
     323: "aerobee transaction list",
     200052: "a pull, which takes nothing either",
-    **dict.fromkeys(range(3001, 3004), "aerobee user"),
-    **dict.fromkeys(range(3006, 3009), "aerobee acl"),
+    **dict.fromkeys(range(3001, 3004), "a nameserver (mqadmin: -b NAMESERVER), or aerobee user"),
+    **dict.fromkeys(range(3006, 3009), "a nameserver (mqadmin: -b NAMESERVER), or aerobee acl"),
 }
 """For what Apache's mqadmin asks."""
 

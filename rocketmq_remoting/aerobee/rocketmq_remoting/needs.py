@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from aerobee.access.needs import SUPER_USERS, MethodNeeds, Resources, administering, needing
 from aerobee.access.resources import SEEING, Action, Need
@@ -20,6 +21,9 @@ from aerobee.rocketmq_remoting.sends import send_fields
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
 from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
+
+AUTH: Final = tuple(code for code in Ask if code.name.startswith("AUTH_"))
+"""What applies to users and policies."""
 
 
 class RemotingNeeds:
@@ -225,6 +229,8 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
         Ask.DELETE_KV_CONFIG: needing(of.setting_deleted),
         Ask.GET_ALL_TOPIC_CONFIG: needing(of.all_topics),
         Ask.GET_TOPICS_BY_CLUSTER: needing(of.all_topics),
+        Ask.GET_SYSTEM_TOPIC_LIST_FROM_NS: needing(of.all_topics),
+        Ask.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: needing(of.all_topics),
         Ask.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: administering(of.group_put),
         Ask.DELETE_SUBSCRIPTIONGROUP: administering(of.group_deleted),
         Ask.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: needing(of.all_groups),
@@ -245,10 +251,7 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
         Ask.INVOKE_BROKER_TO_RESET_OFFSET: administering(of.reset),
         Ask.CLONE_GROUP_OFFSET: administering(of.cloned),
         Ask.QUERY_CONSUME_TIME_SPAN: needing(of.group_and_topic_seen),
-        Ask.AUTH_GET_USER: SUPER_USERS,
-        Ask.AUTH_LIST_USER: SUPER_USERS,
-        Ask.AUTH_GET_ACL: SUPER_USERS,
-        Ask.AUTH_LIST_ACL: SUPER_USERS,
+        **dict.fromkeys(AUTH, SUPER_USERS),
     }
 
 

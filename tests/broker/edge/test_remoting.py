@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from aerobee.broker.edge.remoting.feature import Remoting
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.rocketmq_remoting.codes import Code
 from aerobee.rocketmq_remoting.config import RemotingConfig
 from aerobee.store.engine.tables.config_tables import TopicConfig
@@ -226,6 +227,40 @@ async def test_members_are_told_at_once_when_one_comes_or_goes(broker: RunningBr
         assert (await first.ask(38, consumerGroup="g")).code == Code.SYSTEM_ERROR
 
 
+async def test_broadcasting_members_with_one_client_id_do_not_replace_each_other(
+    broker: RunningBroker,
+) -> None:
+    """As all of one host have it: each reads by its own subscription."""
+    async with peer_at(broker.port, "c1") as first, peer_at(broker.port, "c1") as second:
+        for tag in "ab":
+            await first.send("t", tag.encode(), properties=f"TAGS\x01{tag}\x02")
+        await first.beat("g", "t", tags="a", version=7, broadcasting=True)
+        await second.beat("g", "t", tags="b", version=8, broadcasting=True)
+        for _ in range(2):
+            assert bodies_of(await first.pull("g", "t", subVersion=7)) == [b"a"]
+            assert bodies_of(await second.pull("g", "t", subVersion=8)) == [b"b"]
+            await first.beat("g", "t", tags="a", version=7, broadcasting=True)
+        assert not broker.feature(Remoting).members.has(GroupQueue("g", "t", 0))
+        assert object_of(await first.done(38, consumerGroup="g")) == {"consumerIdList": ["c1"]}
+        found = object_of(await first.done(203, consumerGroup="g"))
+        assert len(found["connectionSet"]) == 2
+        await second.done(35, clientID="c1", consumerGroup="g")
+        assert bodies_of(await first.pull("g", "t", subVersion=7)) == [b"a"]
+
+
+async def test_a_subscription_never_goes_back_to_an_older_version(broker: RunningBroker) -> None:
+    async with peer_at(broker.port) as peer, peer_at(broker.port, "c2") as silent:
+        await peer.beat("g", "t", version=8)
+        await peer.beat("g", "t", version=7)  # overtaken on its way
+        assert (await peer.pull("g", "t", subVersion=8)).code == Code.PULL_NOT_FOUND
+        async with peer_at(broker.port, "c3") as older:
+            await older.beat("g", "t", version=1)
+            # Of a connection without a heart-beat, the newest one of its group counts.
+            assert (await silent.pull("g", "t", subVersion=8)).code == Code.PULL_NOT_FOUND
+            answer = await silent.pull("g", "t", subVersion=9)
+            assert answer.code == Code.SUBSCRIPTION_NOT_LATEST
+
+
 async def test_offsets_are_committed_and_a_lower_one_changes_nothing(peer: Peer) -> None:
     for _ in range(3):
         await peer.send("t", b"x")
@@ -307,9 +342,39 @@ async def test_a_reset_by_an_operator_wins_over_commits_from_before_it(
     assert await peer.offset("g", "t") == 1
     answer = await peer.pull("g", "t", 5)
     assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_OFFSET_MOVED, "1")
+    peer.told.clear()
     await peer.commit("g", "t", 1)
+    await until(lambda: [each.code for each in peer.told] == [40])  # it has given the queue up
     await peer.commit("g", "t", 3)
     assert await peer.offset("g", "t") == 3
+
+
+async def test_broadcasting_members_are_told_of_a_reset(broker: RunningBroker) -> None:
+    """In the body that each client reads; clustered ones learn it by pulling."""
+    queue = '{"brokerName":"broker-a","queueId":0,"topic":"t"}'
+    async with (
+        peer_at(broker.port) as java,
+        peer_at(broker.port) as cpp,
+        peer_at(broker.port, "c2") as clustered,
+    ):
+        await java.send("t", b"x")
+        await java.beat("g", "t", broadcasting=True)
+        cpp.language = "CPP"
+        await cpp.beat("g", "t", broadcasting=True)
+        await clustered.beat("g", "t")
+        await until(lambda: len(clustered.told) == 1)
+        for peer in (java, cpp, clustered):
+            peer.told.clear()
+        offset = broker_pb2.QueueOffset(topic="t", queue_id=0, offset=1)
+        request = broker_pb2.ResetOffsetsRequest(group="g", offsets=[offset])
+        await broker.offsets.ResetOffsets(request)
+        await until(lambda: len(java.told) == len(cpp.told) == 1)
+        for push in (*java.told, *cpp.told):
+            assert (push.code, push.fields["group"], push.fields["topic"]) == (220, "g", "t")
+            assert {"timestamp", "isForce"} <= push.fields.keys()
+        assert java.told[0].body.decode() == f'{{"offsetTable":{{{queue}:1}}}}'
+        assert cpp.told[0].body.decode() == f'{{"offsetTable":[{queue[:-1]},"offset":1}}]}}'
+        assert clustered.told == []
 
 
 async def test_a_reader_that_has_pulled_everything_is_told_of_a_reset_to_the_end(

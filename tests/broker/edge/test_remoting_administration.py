@@ -149,3 +149,20 @@ async def test_a_topic_that_cannot_be_changed_is_refused_with_a_reason(
     """Without a nameserver none can."""
     answer = await peer.ask(17, topic="t", **fields)
     assert (answer.code, bool(answer.remark)) == (Code.INVALID_PARAMETER, True)
+
+
+# What Apache's tools ask brokers for, but for questions to clients and to other servers.
+OF_TOOLS = (12, 17, 18, 21, 25, 26, 28, 32, 33, 50, 51, 200, 201, 202, 203, 204, 207, 208, 215,
+            222, 223, 300, 303, 305, 307, 309, 314, 315, 317, 321, 323, 328, 343, 345, 351, 352,
+            *range(3001, 3011))  # fmt: skip
+
+
+@pytest.mark.parametrize("code", OF_TOOLS)
+async def test_each_request_of_tools_is_served_or_answered_with_what_to_use(
+    peer: Peer, code: int
+) -> None:
+    answer = await peer.ask(code)
+    if answer.code == Code.REQUEST_CODE_NOT_SUPPORTED:
+        _, said, instead = answer.remark.partition("; use ")
+        assert said
+        assert not instead.startswith("gRPC"), "says nothing of what the tool wanted"

@@ -49,11 +49,42 @@ def test_members_go_with_their_connection_or_after_their_silence() -> None:
 
 def test_a_client_that_connects_again_does_not_go_with_its_former_connection() -> None:
     groups: SelfAssigned[str] = SelfAssigned()
-    groups.heard("g", member("a", "one"), 0.0)
-    groups.heard("g", member("a", "two"), 1.0)
+    assert groups.heard("g", member("a", "one"), 0.0)
+    assert groups.lock(KEY, "a", 0.0)
+    assert not groups.heard("g", member("a", "two"), 1.0)
+    assert groups.client_ids("g") == ["a"]
     assert groups.disconnected("one") == set()
     assert groups.of_connection("g", "two") is not None
     assert groups.of_connection("g", "one") is None
+    assert groups.locked_by(KEY, 1.0) == "a"
+    assert groups.disconnected("two") == {"g"}
+    assert groups.locked_by(KEY, 1.0) == ""
+    assert repr(groups) == "SelfAssigned(groups=0, members=0)"
+
+
+def test_members_with_one_client_id_stay_apart_by_their_connections() -> None:
+    groups: SelfAssigned[str] = SelfAssigned()
+    groups.heard("g", member("a", "one", "t"), 0.0)
+    groups.heard("g", member("a", "two", "t", "u"), 1.0)
+    groups.heard("g", member("a", "one", "t"), 2.0)
+    one, two = groups.of_connection("g", "one"), groups.of_connection("g", "two")
+    assert one is not None
+    assert two is not None
+    assert one.wants.keys() == {"t"}
+    assert two.wants.keys() == {"t", "u"}
+    assert groups.member("g", "a") is one
+    assert groups.expire(1.0 + SESSION_S) == set()
+    assert groups.of_connection("g", "two") is None
+    assert groups.expire(2.0 + SESSION_S) == {"g"}
+
+
+def test_a_connection_that_gives_another_client_id_is_another_member() -> None:
+    groups: SelfAssigned[str] = SelfAssigned()
+    groups.heard("g", member("a", "one"), 0.0)
+    assert groups.heard("g", member("b", "one"), 1.0)
+    assert groups.client_ids("g") == ["b"]
+    assert groups.disconnected("one") == {"g"}
+    assert groups.disconnected("one") == set()
 
 
 def test_a_queue_is_the_groups_own_while_a_member_shares_its_topic() -> None:
@@ -64,8 +95,8 @@ def test_a_queue_is_the_groups_own_while_a_member_shares_its_topic() -> None:
     assert groups.has(KEY)
     assert groups.has(GroupQueue("g", "%RETRY%g", 0))
     assert not groups.has(GroupQueue("g", "another", 0))
-    assert groups.wish("g", "t") == "*"
-    assert groups.wish("g", "another") is None
+    assert list(groups.wishes("g", "t")) == ["*", "*"]
+    assert list(groups.wishes("g", "another")) == []
 
 
 def test_a_lock_ends_by_itself_or_with_its_holder() -> None:

@@ -259,10 +259,9 @@ public class Client {
     consumer.setSuspendCurrentQueueTimeMillis(100);
     // Else it commits, as it closes, nothing of a call whose message was told a moment before.
     consumer.setAwaitTerminationMillisWhenShutdown(5_000);
+    consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
     if (role.equals("broadcast")) {
       broadcast(consumer);
-    } else {
-      consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
     }
     for (int at = 3; at < arguments.length; at++) {
       String[] wanted = arguments[at].split("=", 2);

@@ -73,6 +73,14 @@ class Scene:
         return answers
 
 
+def as_user(up: Up, name: str, folder: Path, *flags: str) -> dict[str, str]:
+    """A new user's keys."""
+    file = folder / f"{name}.keys"
+    up.run("user", "create", name, *flags, "--credentials-file", str(file))
+    lines = (line.partition("=") for line in file.read_text().splitlines())
+    return {key.strip().upper(): value.strip() for key, equals, value in lines if equals}
+
+
 def pushed(consumer: Client, count: int) -> list[dict[str, Any]]:
     """The next messages that its listener is called with."""
     messages: list[dict[str, Any]] = []

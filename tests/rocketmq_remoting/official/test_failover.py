@@ -13,17 +13,24 @@ import pytest
 from tests.rocketmq_api.official.clients import Client
 from tests.rocketmq_remoting.official.scene import PATIENCE_S, Scene, bodies, pushed
 from tests.rpc.core.interop.programs import Program
+from tests.support.forwarder import forwarding
 from tests.support.local_up import Up, running
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 BEFORE, AFTER = 100, 60
+ATTEMPTS_MAX = 5
 DUPLICATES_MAX = 50
 
 
-def kill_master(up: Up) -> None:
+def master_of(up: Up) -> str | None:
     replicas = up.json("cluster", "show")["brokers"]
-    (master,) = [each["address"] for each in replicas if each["role"] == "master"]
+    return next((each["address"] for each in replicas if each["role"] == "master"), None)
+
+
+def kill_master(up: Up) -> None:
+    master = master_of(up)
     (pid,) = [each["pid"] for each in up.document()["brokers"] if each["address"] == master]
     os.kill(pid, signal.SIGKILL)
 
@@ -61,3 +68,26 @@ def test_nothing_is_lost_and_little_comes_twice(
     if role == "orderly":
         first_times = [body for body in dict.fromkeys(found) if body in set(sent)]
         assert first_times == sent
+
+
+def test_a_message_id_leads_to_its_broker_group_after_a_failover(
+    program: Program, tmp_path: Path
+) -> None:
+    """If the group has an address of its own, which its replicas stamp into records."""
+    with (
+        forwarding() as group,
+        running(tmp_path, "--replicas", "2", "--broker-set", f"store_host={group.address}") as up,
+    ):
+        scene = Scene(program, up, tmp_path)
+        scene.begin("ids")
+        group.target = former = master_of(up) or ""
+        with scene.producer() as producer:
+            (sent,) = scene.send(producer, "before")
+            kill_master(up)
+            wait_until(lambda: master_of(up) not in (None, former), "another master")
+            group.target = master_of(up) or ""
+            # The client's connection to the group's address has ended with the former master.
+            found = [producer.ask("view", topic=scene.topic, id=sent["offset_id"])]
+            while "error" in found[-1] and len(found) < ATTEMPTS_MAX:
+                found.append(producer.ask("view", topic=scene.topic, id=sent["offset_id"]))
+    assert found[-1]["body"] == "before", found

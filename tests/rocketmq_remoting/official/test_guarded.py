@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rocketmq_remoting.official.scene import Scene, bodies, is_quiet, pushed
+from tests.rocketmq_remoting.official.scene import Scene, as_user, bodies, is_quiet, pushed
 from tests.rpc.core.interop.programs import Program
 from tests.support.local_up import Up, running
 
@@ -34,21 +34,6 @@ def trusting(up: Up) -> dict[str, str]:
         "tls.client.trustCertPath": up.document()["tls"]["ca"],
     }
     return {"JAVA_TOOL_OPTIONS": " ".join(f"-D{name}={value}" for name, value in settings.items())}
-
-
-def as_user(up: Up, name: str, folder: Path) -> dict[str, str]:
-    """A new user's keys."""
-    file = folder / f"{name}.keys"
-    up.run("user", "create", name, "--credentials-file", str(file))
-    lines = (line.partition("=") for line in file.read_text().splitlines())
-    return {key.strip().upper(): value.strip() for key, equals, value in lines if equals}
-
-
-@pytest.fixture
-def program(program: Program) -> Program:
-    if program.language == "java-4.9.8":
-        pytest.skip("signing is in another library there")
-    return program
 
 
 def test_a_signed_client_does_what_its_user_may(

@@ -6,14 +6,14 @@ that they must divide the queues again.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from aerobee.access.meter import CURRENT_METER, Meter
 from aerobee.access.running import sends_now
+from aerobee.broker.edge.remoting.teller import Teller, ToTell
 from aerobee.broker.groups.known_groups import KnownGroups
 from aerobee.broker.groups.self_assigned import SelfAssigned, SelfMember
 from aerobee.broker.retries.topics import RetryTopics
@@ -34,11 +34,20 @@ MaySend = Callable[[str], bool]
 """Whether the user of a connection may send to a topic now."""
 _PRODUCERS_TRIED: Final = 16
 _LANGUAGE_LENGTH_MAX: Final = 20
-TOLD_AFTER_S: Final = 0.02
-"""Clients that start together change a group once."""
-TOLD_PER_TURN: Final = 128
 PRODUCERS_MAX: Final = 100_000
 """Connections of producer groups; further ones are not noted."""
+
+
+def newest(
+    before: Mapping[str, Subscribed], told: Mapping[str, Subscribed]
+) -> Mapping[str, Subscribed]:
+    """The topics that a member has told now, each by its newest subscription."""
+    kept = {
+        topic: known
+        for topic, known in before.items()
+        if topic in told and known.version > told[topic].version
+    }
+    return {**told, **kept} if kept else told
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +91,7 @@ class RemotingClients:
         """Which account pays for a connection's subscriptions."""
         self._changed: dict[str, None] = {}
         """Groups whose members are to be told so."""
-        self._is_telling = False
+        self._teller = Teller(lambda: bool(self._changed), self._to_tell)
 
     def disconnected(self, connection: Connection) -> None:
         known = self._producing.pop(connection, None)
@@ -113,7 +122,7 @@ class RemotingClients:
         for consuming in told.consumers:
             wants = consuming.subscriptions
             if told.lacks_subscriptions:
-                before = self.members.member(consuming.group, told.client_id)
+                before = self._known_as(consuming.group, connection, told.client_id)
                 if before is None:
                     has_new = True
                     continue
@@ -153,9 +162,20 @@ class RemotingClients:
             await self._expressions.prepared(texts, consuming.group)
             if not connection.is_open:
                 return False
+            # Heart-beats of one client may overtake each other while they wait.
+            before = self.members.of_connection(consuming.group, connection)
+            if before is not None:
+                member.wants = newest(before.wants, member.wants)
             return self.members.heard(consuming.group, member, self._clock.monotonic_s())
         except AerobeeError:
             return False
+
+    def _known_as(
+        self, group: str, connection: Connection, client_id: str
+    ) -> SelfMember[Subscribed] | None:
+        """The member that a connection is, or that its client was by a former one."""
+        own = self.members.of_connection(group, connection)
+        return own or self.members.member(group, client_id)
 
     def unregister(self, connection: Connection, request: Command) -> Command:
         """Code 35. Raises InvalidArgument."""
@@ -186,7 +206,16 @@ class RemotingClients:
             self.wish_of(Subscribed("", str(found.get("subString") or "*"), is_sql))
         return request.answer()
 
+    def divide_again(self, group: str) -> None:
+        """Tell the members of a group to divide its queues now, not at their next turn."""
+        self.tell_changed([group])
+
     # ------------------------------------------------------------------------------ asking
+
+    def subscribed(self, group: str, topic: str) -> Subscribed | None:
+        """What a group wants of a topic, by its newest subscription; None: no member wants any."""
+        wishes = self.members.wishes(group, topic)
+        return max(wishes, key=lambda wish: wish.version, default=None)
 
     def wish_of(self, subscribed: Subscribed) -> Wish:
         """Raises FilterIllegal."""
@@ -226,6 +255,8 @@ class RemotingClients:
             known = Producing(told.client_id, language, request.version, 0.0)
             self._producing[connection] = known
             self._by_id[known.client_id] = connection
+        # Another connection with this id may have been the last one, and ended.
+        self._by_id.setdefault(known.client_id, connection)
         known.heard_s = self._clock.monotonic_s()
         for group in told.producers:
             self._producers.setdefault(group, OrderedDict())[connection] = sends_now()
@@ -258,29 +289,16 @@ class RemotingClients:
             self._meters[connection] = paying
 
     def tell_changed(self, groups: Iterable[str]) -> None:
-        """Code 40, soon, to all members that are connected here."""
+        """Code 40, soon, to all members that are connected here. One heart-beat may change many
+        groups of many members."""
         self._changed.update(dict.fromkeys(groups))
-        if self._changed and not self._is_telling:
-            self._is_telling = True
-            asyncio.get_running_loop().call_later(TOLD_AFTER_S, self._tell_some)
+        self._teller.soon()
 
-    def _tell_some(self, left: Iterator[tuple[Connection, str]] | None = None) -> None:
-        """A limited number in each turn: one heart-beat may change many groups of many members."""
-        left = self._to_tell() if left is None else left
-        for _ in range(TOLD_PER_TURN):
-            found = next(left, None)
-            if found is None:
-                self._is_telling = False
-                self.tell_changed(())  # what changed meanwhile
-                return
-            connection, group = found
-            connection.tell(Command(Ask.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}))
-        asyncio.get_running_loop().call_soon(self._tell_some, left)
-
-    def _to_tell(self) -> Iterator[tuple[Connection, str]]:
+    def _to_tell(self) -> ToTell:
         """What has changed so far, once each."""
         changed, self._changed = self._changed, {}
         for group in changed:
+            said = Command(Ask.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
             for member in self.members.members(group):
                 if isinstance(member.connection, Connection):
-                    yield member.connection, group
+                    yield member.connection, said

@@ -28,13 +28,13 @@ from aerobee.broker.edge.remoting.progress import Progress
 from aerobee.broker.edge.remoting.pulls import Pulls
 from aerobee.broker.edge.remoting.rates import SAMPLE_S, Rates
 from aerobee.broker.edge.remoting.replies import Replies
+from aerobee.broker.edge.remoting.reset_pushes import ResetPushes
 from aerobee.broker.edge.remoting.resets import RemotingResets
 from aerobee.broker.edge.remoting.send_backs import RemotingSendBacks
 from aerobee.broker.edge.remoting.sending import Sends
 from aerobee.broker.edge.remoting.settings import RemotingSettings
 from aerobee.broker.edge.remoting.tools import RemotingTools
 from aerobee.broker.edge.remoting.transactions import RemotingTransactions
-from aerobee.broker.edge.remoting.users import RemotingUsers
 from aerobee.broker.edge.rocketmq.known import OwnGroups
 from aerobee.broker.edge.rocketmq.own_pops import OwnPops
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
@@ -70,6 +70,7 @@ from aerobee.rocketmq_remoting.dispatch import Dispatch, LoggedLimits, Serve, lo
 from aerobee.rocketmq_remoting.guarding import guarded, peer_of
 from aerobee.rocketmq_remoting.heartbeats import Subscribed
 from aerobee.rocketmq_remoting.needs import remoting_needs
+from aerobee.rocketmq_remoting.users import RemotingUsers
 from aerobee.rpc.memory_budget import MemoryBudget
 from aerobee.runtime.clock import Clock
 from aerobee.store.engine.message_store import MessageStore
@@ -162,7 +163,7 @@ class Remoting(Feature):
         )
         self.sends = _sends(parts, self.members, self.dead_letters, self.cluster)
         self.progress = Progress(
-            parts.offsets, parts.queues, parts.guard, parts.store, self.members
+            parts.offsets, parts.queues, parts.guard, parts.store, self.clients
         )
         self.pulls = Pulls(
             parts.egress,
@@ -237,6 +238,7 @@ class Remoting(Feature):
             turns,
             after_reset=parts.popping.until_written,
         )
+        self.pushes = ResetPushes(config.broker_name, self.members, parts.offsets, clock)
         self.users = RemotingUsers(parts.access.book)
         conversations = Conversations()
         self.replies = Replies(self.clients, conversations, clock, parts.store_host)
@@ -298,6 +300,7 @@ class Remoting(Feature):
             Ask.DELETE_TOPIC_IN_BROKER: self.settings.delete_topic,
             Ask.GET_TOPIC_CONFIG: self.settings.topic,
             Ask.GET_ALL_TOPIC_CONFIG: self.settings.all_topics,
+            Ask.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.settings.system_topics,
             Ask.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.settings.put_group,
             Ask.DELETE_SUBSCRIPTIONGROUP: self.settings.delete_group,
             Ask.GET_SUBSCRIPTIONGROUP_CONFIG: self.settings.group,
@@ -331,6 +334,7 @@ class Remoting(Feature):
     def _offset_set(self, key: GroupQueue) -> None:
         self.progress.offset_set(key)
         self.pulls.offset_set(key)
+        self.pushes.offset_set(key)
 
     def tasks(self) -> Mapping[str, Task]:
         return {"remoting-members": self._expire, "remoting-rates": self._sample}

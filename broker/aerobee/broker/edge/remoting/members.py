@@ -116,7 +116,8 @@ class RemotingMembers:
             LISTINGS, sorted({*self._offsets.groups(), *members.groups()})
         ):
             is_reader = self._offsets.has_committed(group, topic)
-            if (is_reader or members.wish(group, topic) is not None) and sees(group):
+            is_reader = is_reader or any(members.wishes(group, topic))
+            if is_reader and sees(group):
                 found.append(group)
         return request.answer(body=json_bodies.write({"groupList": found}))
 
@@ -132,7 +133,7 @@ class RemotingMembers:
     def subscription(self, connection: Connection, request: Command) -> Command:
         """Code 345: what a group wants of a topic. Raises InvalidArgument."""
         group, topic = read.text(request.fields, "group"), read.text(request.fields, "topic")
-        wanted = self._clients.members.wish(group, topic)
+        wanted = self._clients.subscribed(group, topic)
         told = None if wanted is None else admin_bodies.subscription_object(wanted)
         body = {"group": group, "subscriptionData": told, "topic": topic}
         return request.answer(body=json_bodies.write(body))

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from aerobee.broker.edge.remoting.clients import RemotingClients
 from aerobee.broker.groups.ownership import SELFS
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.groups.self_assigned import SelfAssigned
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.sending.guard import Guard
@@ -21,7 +21,6 @@ from aerobee.remoting_core.command import Command
 from aerobee.remoting_core.connection import Connection
 from aerobee.rocketmq_remoting import fields as read
 from aerobee.rocketmq_remoting.codes import Code
-from aerobee.rocketmq_remoting.heartbeats import Subscribed
 from aerobee.runtime.errors import AerobeeError, DeadlineExceeded
 from aerobee.store.engine.message_store import MessageStore
 
@@ -41,13 +40,14 @@ class Progress:
         queues: QueueReader,
         guard: Guard,
         store: MessageStore,
-        members: SelfAssigned[Subscribed],
+        clients: RemotingClients,
     ) -> None:
         self._offsets = offsets
         self._queues = queues
         self._guard = guard
         self._store = store
-        self._members = members
+        self._clients = clients
+        self._members = clients.members
         self._resets: dict[GroupQueue, tuple[int, bool]] = {}
         """The new offset, and whether a reader was told."""
 
@@ -79,7 +79,11 @@ class Progress:
         """Code 15. Raises AerobeeError."""
         key, offset = _key(request), read.number(request.fields, "commitOffset")
         await self._offsets.begun_for(key.group)
+        was_reset = key in self._resets
         safe = self._commit(key, offset, self._client_id(key.group, connection))
+        if was_reset and key not in self._resets:
+            # Apache's clients have given the queue up by then.
+            self._clients.divide_again(key.group)
         if safe is not None:
             await asyncio.wait((safe,), timeout=_SAFE_S)
             if not safe.done():

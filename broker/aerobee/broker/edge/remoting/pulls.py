@@ -92,7 +92,7 @@ class Pulls:
         subscribed = None if wanted is None else Subscribed(pull.topic, wanted, pull.is_sql)
         if subscribed is None:
             subscribed = member.wants.get(pull.topic) if member is not None else None
-            subscribed = subscribed or self._clients.members.wish(pull.group, pull.topic)
+            subscribed = subscribed or self._clients.subscribed(pull.group, pull.topic)
             if subscribed is None:
                 return request.answer(
                     Code.SUBSCRIPTION_NOT_EXIST,

@@ -77,6 +77,10 @@ class RemotingSettings:
         body = {"dataVersion": admin_bodies.DATA_VERSION, "topicConfigTable": table}
         return request.answer(body=json_bodies.write(body))
 
+    def system_topics(self, connection: Connection, request: Command) -> Command:
+        """Code 305: what tools hide from lists. Here no list has such topics."""
+        return request.answer(body=json_bodies.write({"topicList": []}))
+
     async def put_topic(self, connection: Connection, request: Command) -> Command:
         """Code 17: in the whole cluster. Raises AerobeeError."""
         fields = request.fields

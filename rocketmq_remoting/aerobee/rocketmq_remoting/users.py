@@ -1,4 +1,4 @@
-"""Users and policies as RocketMQ's tools show them. They change them with the command aerobee."""
+"""Users and policies as RocketMQ's tools show them, at any node."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from aerobee.remoting_core.connection import Connection
 from aerobee.rocketmq_remoting import fields as read
 from aerobee.rocketmq_remoting import json_bodies
 from aerobee.rocketmq_remoting.codes import Code
+from aerobee.rocketmq_remoting.user_bodies import CUSTOM, DEFAULT, SUBJECT, user_of
 
-_SUBJECT: Final = "User:"
 LISTED_MAX: Final = 1_000
 
 
@@ -40,7 +40,7 @@ class RemotingUsers:
 
     def policies(self, connection: Connection, request: Command) -> Command:
         """Code 3010: of users whose names contain the filter."""
-        wanted = request.fields.get("subjectFilter", "").removeprefix(_SUBJECT)
+        wanted = user_of(request.fields.get("subjectFilter", ""))
         resource = request.fields.get("resourceFilter", "")
         found = []
         for known in self._named(wanted):
@@ -51,7 +51,7 @@ class RemotingUsers:
 
     def policies_of_user(self, connection: Connection, request: Command) -> Command:
         """Code 3009. Raises InvalidArgument."""
-        name = read.text(request.fields, "subject").removeprefix(_SUBJECT)
+        name = user_of(read.text(request.fields, "subject"))
         known = self._book.table.users.get(name)
         if known is None:
             return _nobody(request, name)
@@ -85,8 +85,8 @@ def _policies_object(name: str, policies: list[Policy] | tuple[Policy, ...]) -> 
             "resource": str(policy.pattern),
             "sourceIps": [str(source) for source in policy.sources],
         }
-        kinds.setdefault("Default" if policy.is_default else "Custom", []).append(entry)
+        kinds.setdefault(DEFAULT if policy.is_default else CUSTOM, []).append(entry)
     return {
         "policies": [{"entries": entries, "policyType": kind} for kind, entries in kinds.items()],
-        "subject": _SUBJECT + name,
+        "subject": SUBJECT + name,
     }
