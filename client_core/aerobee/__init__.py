@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from aerobee.client_core.broker_groups import UnreadBy as UnreadBy
     from aerobee.client_core.cluster import ClusterConnection as ClusterConnection
     from aerobee.client_core.codecs import Codec as Codec
+    from aerobee.client_core.connected_clients import ConnectedClient as ConnectedClient
+    from aerobee.client_core.connected_clients import ConnectedClients as ConnectedClients
     from aerobee.client_core.dead_letters import FoundLetters as FoundLetters
     from aerobee.client_core.dead_letters import Letter as Letter
     from aerobee.client_core.dead_letters import LetterFilter as LetterFilter
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from aerobee.client_core.message import ReceivedMessage as ReceivedMessage
     from aerobee.client_core.messages import FoundMessages as FoundMessages
     from aerobee.client_core.messages import QueueMessages as QueueMessages
+    from aerobee.client_core.messages import SentMessage as SentMessage
     from aerobee.client_core.offsets import QueueBounds as QueueBounds
     from aerobee.client_core.prometheus import PrometheusMetrics as PrometheusMetrics
     from aerobee.client_core.recurring import RecurringSchedule as RecurringSchedule
@@ -161,10 +164,11 @@ _NAMES = {
     "aerobee.client_core.admin_access": ("AccessAnswer", "NewSecret", "Policy", "Quota", "User"),
     "aerobee.client_core.admin_cluster": ("Broker", "BrokerGroup", "ClusterState"),
     "aerobee.client_core.broker_groups": ("BrokerGroupState", "Remaining", "UnreadBy"),
+    "aerobee.client_core.connected_clients": ("ConnectedClient", "ConnectedClients"),
     "aerobee.client_core.dead_letters": ("FoundLetters", "Letter", "LetterFilter"),
     "aerobee.client_core.group_summaries": ("GroupSummaries", "GroupSummary"),
     "aerobee.client_core.master_search": ("AnswerDict", "AnswerList"),
-    "aerobee.client_core.messages": ("FoundMessages", "QueueMessages"),
+    "aerobee.client_core.messages": ("FoundMessages", "QueueMessages", "SentMessage"),
     "aerobee.client_core.offsets": ("QueueBounds",),
     "aerobee.client_core.prometheus": ("PrometheusMetrics",),
     "aerobee.client_core.recurring": ("RecurringSchedule",),

@@ -187,6 +187,11 @@ def _volume_snapshots(one: Entry) -> None:
     _upkeep(one)
 
 
+def _console(one: Entry) -> None:
+    path = (*POD, "containers", 0, "env", "CONSOLE_NAME", "value")
+    put(one.tree, path, Text("{{ $.Values.console.host | quote }}"))
+
+
 def _to_external_etcd(one: Entry) -> None:
     lines = [
         "{{- range $.Values.etcd.external.networks }}",
@@ -263,6 +268,7 @@ FIELDS: tuple[tuple[str, str, Callable[[Entry], None]], ...] = (
     ("StatefulSet", "aerobee-broker-", _broker),
     ("StatefulSet", "aerobee-etcd", _etcd),
     ("Deployment", "aerobee-nameserver", _nameserver),
+    ("Deployment", "aerobee-console", _console),
     ("ConfigMap", "aerobee-broker-config-", _settings("broker", "broker-config")),
     ("ConfigMap", "aerobee-nameserver-config-", _settings("nameserver", "nameserver")),
     ("NetworkPolicy", "aerobee-nameserver", _to_external_etcd),

@@ -39,6 +39,7 @@ FEATURES = (
     Feature("etcd-upkeep", "$.Values.etcdUpkeep.enabled", "etcd-upkeep"),
     Feature("volume-snapshots", "$.Values.volumeSnapshots.enabled", "volume-snapshots"),
     Feature("apply", "$.Values.apply.enabled", "apply"),
+    Feature("console", "$.Values.console.enabled", "console"),
     Feature("etcd-tls", "$.Values.etcd.tls.enabled"),
     Feature("etcd-peer-tls", "$.Values.etcd.tls.peers"),
     Feature("tls", "$.Values.tls.enabled"),

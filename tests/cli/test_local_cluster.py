@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import itertools
 import os
 import random
@@ -28,6 +29,7 @@ from aerobee.cli.local_cluster.child import (
     ChildEnded,
     ChildSpec,
 )
+from aerobee.cli.local_cluster.console import LocalConsole, missing_for, tls_of
 from aerobee.cli.local_cluster.folder import locked_folder, write_document
 from aerobee.cli.local_cluster.plan import (
     ClusterPlan,
@@ -38,6 +40,7 @@ from aerobee.cli.local_cluster.plan import (
 )
 from aerobee.cli.local_cluster.ports import check_free, free_ports
 from aerobee.cli.local_cluster.programs import broker_child, etcd_child, nameserver_child
+from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.retry import Backoff
 from tests.support.waiting import until
@@ -129,6 +132,50 @@ def test_a_ready_cluster_tells_one_fact_a_line_and_what_to_type_next(tmp_path: P
         "  aerobee consume trial --group readers --count 1 --nameserver 127.0.0.1:1081",
         "  aerobee doctor --nameserver 127.0.0.1:1081",
     ]
+
+
+def test_where_the_console_is_comes_first(tmp_path: Path) -> None:
+    ports = default_ports(brokers=1, nameserver=1081, broker_first=1911, etcd=1379)
+    plan = ClusterPlan(data=tmp_path, cluster="aerobee", ports=ports)
+    lines = ready_lines(plan, 1.0, "http://127.0.0.1:8088")
+    assert lines[1] == "  console     http://127.0.0.1:8088"
+    assert ready_document(plan, {}, "http://127.0.0.1:8088")["console"] == "http://127.0.0.1:8088"
+    assert "console" not in ready_document(plan, {})
+
+
+def test_without_its_packages_a_line_says_how_to_get_the_console(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = default_ports(brokers=1, nameserver=1081, broker_first=1911, etcd=1379)
+    plan = ClusterPlan(data=tmp_path, cluster="aerobee", ports=ports)
+    assert missing_for(plan) == ""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "pip install '.[console]'" in missing_for(plan)
+
+
+def test_a_console_is_no_operator_by_its_certificate(tmp_path: Path) -> None:
+    """Its visitors would be, too."""
+    ports = default_ports(brokers=1, nameserver=1081, broker_first=1911, etcd=1379)
+    plan = ClusterPlan(
+        data=tmp_path, cluster="aerobee", ports=ports, is_encrypted=True, access=True
+    )
+    tls = tls_of(plan)
+    assert isinstance(tls, TlsConfig)
+    assert (bool(tls.ca), bool(tls.certificate), bool(tls.key)) == (True, False, False)
+    asks = replace(plan, broker_settings={"tls.client_auth": "required"})
+    assert "an operator for every visitor" in missing_for(asks)
+    assert missing_for(replace(asks, access=False)) == ""
+
+
+def test_a_port_that_is_taken_is_no_reason_for_no_console(tmp_path: Path) -> None:
+    ports = default_ports(brokers=1, nameserver=1081, broker_first=1911, etcd=1379)
+    plan = ClusterPlan(data=tmp_path, cluster="aerobee", ports=ports)
+    first = LocalConsole(plan, port=0)
+    taken = int(first.address.rpartition(":")[2])
+    second = LocalConsole(plan, port=taken)
+    assert first.address != second.address
+    first.close()
+    second.close()
 
 
 def test_what_to_type_next_takes_no_topic_that_a_page_creates() -> None:

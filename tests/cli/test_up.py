@@ -283,3 +283,28 @@ def test_the_demo_proves_what_it_claims(tmp_path: Path) -> None:
     assert "consumers saw 200 bookings in 200 messages, 0 of them wrong" in done.stdout
     assert "PROVEN: none of 20,000 flights is missing" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_console_waits_for_browsers_and_knows_nobody(tmp_path: Path) -> None:
+    """It is loaded when the first one comes; with access control, visitors sign in."""
+    with running(tmp_path, "--access", with_console=True) as up:
+        address = up.document()["console"]
+        assert f"  console     {address}\n" in up.said()
+        assert address.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(f"{address}/groups", timeout=PATIENCE_S) as answer:
+            assert answer.url == f"{address}/sign-in?next=%2Fgroups"
+            assert "Access key" in answer.read().decode()
+        assert up.end(signal.SIGTERM) == 0
+        assert "the console ended" not in up.said()
+
+
+def test_a_cluster_that_nobody_looks_at_loads_no_console(tmp_path: Path) -> None:
+    with running(tmp_path, with_console=True) as up:
+        loaded = Path(f"/proc/{up.document()['pid']}/maps").read_text()
+        assert "markupsafe" not in loaded, "jinja2 needs it"
+        with urllib.request.urlopen(up.document()["console"], timeout=PATIENCE_S) as answer:
+            assert "Consumer groups" in answer.read().decode()
+        assert "markupsafe" in Path(f"/proc/{up.document()['pid']}/maps").read_text()
+    (tmp_path / "other").mkdir()
+    with running(tmp_path / "other") as up:
+        assert "console" not in up.document()

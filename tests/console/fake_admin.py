@@ -20,12 +20,16 @@ from aerobee import (
     ReceivedMessage,
 )
 from aerobee.access.credentials import Anonymous, Credentials, user_credentials
+from aerobee.client_core.admin_access import AccessAnswer, NewSecret, Policy, User
 from aerobee.client_core.admin_topics import Topic, TopicDescription, TopicQueue
 from aerobee.client_core.broker_groups import BrokerGroupState
+from aerobee.client_core.connected_clients import ConnectedClient, ConnectedClients
 from aerobee.client_core.dead_letters import Letter, LetterFilter
 from aerobee.client_core.group_summaries import GroupSummaries
 from aerobee.client_core.master_search import AnswerList
-from aerobee.client_core.messages import FoundMessages, QueueMessages
+from aerobee.client_core.message import Message
+from aerobee.client_core.messages import FoundMessages, QueueMessages, SentMessage
+from aerobee.client_core.recurring import RecurringSchedule
 from aerobee.client_core.schedules import WaitingMessage, WaitingMessages
 from aerobee.client_core.transactions import OpenTransaction, OpenTransactions
 from aerobee.runtime import errors
@@ -36,6 +40,7 @@ from aerobee.store.format.record import HostAddress, Record, encode_record
 NASTY = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u202e"
 """What an attacker would like to see in a page as it is."""
 HOST = HostAddress.parse("127.0.0.1:1")
+A_SECRET = NewSecret(User("grace", False, True, 1, ()), "the-new-secret")
 
 
 def summary(name: str, unread: int | None = 0, **others: Any) -> GroupSummary:
@@ -101,6 +106,11 @@ class Cluster:
     letters: list[Letter] = field(default_factory=list)
     waiting: tuple[WaitingMessage, ...] = ()
     open: tuple[OpenTransaction, ...] = ()
+    recurring: tuple[RecurringSchedule, ...] = ()
+    clients: tuple[ConnectedClient, ...] = ()
+    people: tuple[User, ...] = ()
+    """Users, as the page of users shows them."""
+    policies: tuple[Policy, ...] = ()
     committed: dict[MessageQueue, int | None] = field(default_factory=dict)
     unanswered: tuple[str, ...] = ()
     refused: dict[str, errors.AerobeeError] = field(default_factory=dict)
@@ -111,6 +121,46 @@ class Cluster:
 
     def client(self, credentials: Credentials) -> Any:
         return FakeAdmin(self, credentials)
+
+
+def a_schedule(name: str, **others: Any) -> RecurringSchedule:
+    values: dict[str, Any] = {
+        "message": Message("orders", b"tick"),
+        "broker_name": "broker-a",
+        "cron": "",
+        "zone": "UTC",
+        "every_ms": 60_000,
+        "from_ms": 0,
+        "until_ms": 0,
+        "max_runs": 0,
+        "missed": "skip",
+        "is_paused": False,
+        "next_ms": 1_900_000_000_000,
+        "runs": 3,
+        "missed_runs": 0,
+        "last_ms": 1_700_000_000_000,
+        "trouble": "",
+        "created_ms": 1_600_000_000_000,
+        "revision": 1,
+    }
+    return RecurringSchedule(name=name, **(values | others))
+
+
+def a_client(client_id: str, **others: Any) -> ConnectedClient:
+    values: dict[str, Any] = {
+        "group": "g",
+        "protocol": "aerobee",
+        "kind": "consumer",
+        "language": "PYTHON",
+        "version": "0.2.0",
+        "addresses": ("10.0.0.7:4711",),
+        "last_heard_age_ms": 900,
+        "topics": ("orders",),
+        "topics_count": 1,
+        "queues_held": 2,
+        "user": "",
+    }
+    return ConnectedClient(client_id=client_id, **(values | others))
 
 
 def a_group(name: str, *, lag: int = 3, members: Sequence[Member] = ()) -> Group:
@@ -172,9 +222,47 @@ class FakeAdmin:
     def __init__(self, seen: Cluster, credentials: Credentials) -> None:
         self.seen = seen
         self._credentials = credentials
-        self.groups = Part(self, {"summaries": self._summaries, "describe": self._describe})
+        self.groups = Part(
+            self,
+            {
+                "summaries": self._summaries,
+                "describe": self._describe,
+                "configure": lambda name, **wanted: self._changed("configure", (name, wanted), {}),
+            },
+        )
         self.topics = Part(
-            self, {"list": lambda: AnswerList(seen.topics.values()), "describe": self._topic}
+            self,
+            {
+                "list": lambda: AnswerList(seen.topics.values()),
+                "describe": self._topic,
+                "create": self._created,
+                "update": lambda name, **wanted: self._changed("update", (name, wanted), None),
+            },
+        )
+        self.clients = Part(self, {"list": self._clients})
+        self.users = Part(
+            self,
+            {
+                "list": lambda: list(seen.people),
+                "create": lambda name, **_: self._changed("create user", name, A_SECRET),
+                "enable": lambda name, on=True: self._changed("enable", (name, on), None),
+                "rotate": lambda name: self._changed("rotate", name, A_SECRET),
+                "forget_former_secret": lambda name: self._changed("forget", name, None),
+                "delete": lambda name: self._changed("delete user", name, None),
+            },
+        )
+        self.policies = Part(
+            self,
+            {
+                "list": lambda user="": [each for each in seen.policies if each.user == user],
+                "put": lambda policy: self._changed("put", policy, None),
+                "remove": lambda user, resource, is_default=False: self._changed(
+                    "remove policy", (user, resource), None
+                ),
+                "test": lambda user, resource, actions, source="": AccessAnswer(
+                    False, f"no policy of {user} allows {actions} on {resource}"
+                ),
+            },
         )
         self.offsets = Part(
             self,
@@ -195,6 +283,9 @@ class FakeAdmin:
                 "by_key": self._found,
                 "by_unique_key": self._found,
                 "from_queue": self._from_queue,
+                "send": lambda message: self._changed(
+                    "send", message, SentMessage("ID-9", MessageQueue(message.topic, "b", 0), 4)
+                ),
             },
         )
         self.dead_letters = Letters(self)
@@ -205,6 +296,18 @@ class FakeAdmin:
                 "recall": lambda handle: seen.changes.append(("recall", handle)),
                 "deliver_now": lambda handle: seen.changes.append(("now", handle)),
                 "move": lambda handle, at: seen.changes.append(("move", (handle, at))),
+                "recurring": lambda topic="", name="": AnswerList(
+                    [each for each in seen.recurring if name in ("", each.name)], seen.unanswered
+                ),
+                "find": self._schedule,
+                "add": lambda name, message, **_: self._changed(
+                    "add", name, a_schedule(name, message=message)
+                ),
+                "change": lambda name, **_: self._changed("change", name, a_schedule(name)),
+                "pause": lambda name: self._changed("pause", name, None),
+                "resume": lambda name: self._changed("resume", name, None),
+                "run_now": lambda name: self._changed("run", name, None),
+                "remove": lambda name: self._changed("remove", name, None),
             },
         )
         self.transactions = Part(
@@ -253,6 +356,28 @@ class FakeAdmin:
 
     async def __aexit__(self, *_: object) -> None:
         self.seen.opened -= 1
+
+    def _changed(self, act: str, what: Any, answer: Any) -> Any:
+        self.seen.changes.append((act, what))
+        return answer
+
+    def _created(self, name: str, **wanted: Any) -> Topic:
+        self.seen.changes.append(("create", (name, wanted)))
+        return Topic(name, {"broker-a": wanted["queues"] or 4}, "rw", False, {})
+
+    def _schedule(self, name: str) -> RecurringSchedule:
+        for each in self.seen.recurring:
+            if each.name == name:
+                return each
+        raise errors.ScheduleNotFound(f"there is no schedule {name!r}")
+
+    def _clients(
+        self, search: str, *, after: tuple[str, str] | None, max_clients: int
+    ) -> ConnectedClients:
+        found = [each for each in self.seen.clients if after is None or each.place > after]
+        found = [each for each in found if search in each.client_id]
+        some = tuple(found[:max_clients])
+        return ConnectedClients(some, len(some) < len(found), self.seen.unanswered)
 
     def _summaries(
         self, *, topic: str = "", group: str = "", with_own: bool = False

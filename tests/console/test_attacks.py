@@ -3,18 +3,32 @@ to write, guessed secrets."""
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from starlette.routing import Route
 
-from aerobee import Member, MessageQueue, QueueBounds
+from aerobee import Member, Message, MessageQueue, QueueBounds
+from aerobee.client_core.admin_access import Policy, User
 from aerobee.client_core.admin_topics import Topic
 from aerobee.client_core.schedules import WaitingMessage
 from aerobee.client_core.transactions import OpenTransaction
+from aerobee.console.pages import Console
+from aerobee.console.settings import ConsoleSettings
 from aerobee.runtime import errors
 from tests.console.conftest import ORIGIN, Browser, Open
-from tests.console.fake_admin import NASTY, Cluster, a_group, letter, message, summary
+from tests.console.fake_admin import (
+    NASTY,
+    Cluster,
+    a_client,
+    a_group,
+    a_schedule,
+    letter,
+    message,
+    summary,
+)
 from tests.support.waiting import until
 
 USERS = {"ada": "s3cret"}
@@ -28,8 +42,31 @@ WRITES: list[tuple[str, dict[str, Any]]] = [
     ("/scheduled", {"act": "move", "handle": "h", "name": "m", "to": "2030-01-01T00:00+00:00"}),
     ("/transactions", {"act": "commit", "topic": "t", "id": "x", "confirm": "commit"}),
     ("/transactions", {"act": "rollback", "topic": "t", "id": "x", "confirm": "rollback"}),
-]
+    ("/scheduled/recurring/one", {"act": "pause", "name": "s"}),
+    ("/scheduled/recurring/one", {"act": "resume", "name": "s"}),
+    ("/scheduled/recurring/one", {"act": "run", "name": "s"}),
+    ("/scheduled/recurring/one", {"act": "remove", "name": "s", "confirm": "s"}),
+    ("/users/ada", {"act": "enable"}),
+    ("/users/ada", {"act": "disable"}),
+    ("/users/ada", {"act": "rotate"}),
+    ("/users/ada", {"act": "forget"}),
+    ("/users/ada", {"act": "remove policy", "resource": "Topic:t"}),
+    ("/users/ada", {"act": "delete", "confirm": "ada"}),
+    ("/new-topic", {"act": "do", "name": "new", "permission": "rw"}),
+    ("/topics/orders/change", {"act": "do", "queues": "3", "permission": "rw"}),
+    ("/topics/orders/send", {"act": "do", "body": "hello"}),
+    ("/new-group", {"act": "do", "group": "new", "retries": "3"}),
+    ("/groups/g/change", {"act": "do", "retries": "3"}),
+    ("/scheduled/recurring/new", {"act": "do", "schedule": "new", "topic": "orders", "every": "1m",
+                                  "missed": "skip", "body": "x"}),
+    ("/scheduled/recurring/change?name=s", {"act": "do", "every": "2m", "missed": "skip"}),
+    ("/new-user", {"act": "do", "user": "new"}),
+    ("/users/ada/policy", {"act": "do", "resource": "Topic:t", "actions": "Sub",
+                           "decision": "Allow"}),
+]  # fmt: skip
 """Every form that changes something."""
+NO_CHANGE = {"/sign-in", "/sign-out"}
+"""Forms that change nothing in the cluster."""
 
 
 @pytest.fixture
@@ -49,6 +86,19 @@ def full(cluster: Cluster) -> Cluster:
     cluster.letters = [letter(0, UNIQ_KEY=NASTY, REAL_TOPIC=NASTY)]
     cluster.waiting = (WaitingMessage(QUEUE, 1, 0, NASTY, NASTY, NASTY, (NASTY,), 1, 1, 1),)
     cluster.open = (OpenTransaction(QUEUE, NASTY, NASTY, 1, 1, 0, 0, 0),)
+    nasty = Message("orders", NASTY.encode(), keys=["k"], properties={"note": NASTY})
+    cluster.recurring = (
+        a_schedule("s"),
+        a_schedule(NASTY, message=nasty, trouble=NASTY, zone=NASTY, cron=NASTY),
+    )
+    cluster.clients = (
+        a_client(
+            NASTY, group=NASTY, version=NASTY, kind=NASTY, addresses=(NASTY,), topics=(NASTY,),
+            language=NASTY, user=NASTY, protocol=NASTY,
+        ),
+    )  # fmt: skip
+    cluster.people = (User("ada", False, True, 2, (NASTY,)), User(NASTY, True, False, 1, ()))
+    cluster.policies = (Policy(user="ada", resource=NASTY, actions=NASTY, sources=(NASTY,)),)
     return cluster
 
 
@@ -71,6 +121,26 @@ PAGES = [
     "/cluster",
     f"/scheduled?topic={NASTY}",
     "/transactions",
+    "/topics/orders/tail",
+    f"/topics/orders/tail?tags={NASTY}&sql={NASTY}",
+    "/new-topic",
+    "/topics/orders/change",
+    "/topics/orders/send",
+    "/new-group",
+    "/groups/g/change",
+    "/scheduled/recurring",
+    f"/scheduled/recurring?q={NASTY}",
+    f"/scheduled/recurring/one?name={NASTY}",
+    f"/scheduled/recurring/change?name={NASTY}",
+    f"/scheduled/recurring/new?topic={NASTY}",
+    "/clients",
+    f"/clients?q={NASTY}",
+    f"/clients?q=&after={NASTY}&group={NASTY}",
+    "/users",
+    f"/users?user={NASTY}&resource={NASTY}&actions={NASTY}&source={NASTY}",
+    "/users/ada",
+    f"/users/ada/policy?resource={NASTY}",
+    "/new-user",
     f"/sign-in?next={NASTY}",
     f"/{NASTY}",
 ]
@@ -135,6 +205,26 @@ async def test_a_page_that_makes_another_name_point_here_gets_nothing(
         assert (await browser.get("/groups", headers={"Host": host})).status_code == status
 
 
+def test_no_form_and_no_page_is_left_out_here() -> None:
+    """A route that is new is attacked, too."""
+    console = Console(ConsoleSettings(), Cluster().client, cluster="aerobee")
+    routes = [each for each in console.routes if isinstance(each, Route) and each.path != "/"]
+    posts = [each for each in routes if "POST" in (each.methods or ())]
+    written = {path.partition("?")[0] for path, _ in WRITES}
+    assert [
+        each.path
+        for each in posts
+        if each.path not in NO_CHANGE and not any(map(each.path_regex.match, written))
+    ] == []
+    seen = {path.partition("?")[0] for path in PAGES}
+    unseen = [
+        each.path
+        for each in routes
+        if each not in posts and not any(map(each.path_regex.match, seen))
+    ]
+    assert unseen == ["/open", "/topics/{name}/tail/events"]
+
+
 @pytest.mark.parametrize(("path", "fields"), WRITES)
 async def test_a_form_of_another_site_changes_nothing(
     full: Cluster, browse: Open, path: str, fields: dict[str, Any]
@@ -171,7 +261,7 @@ async def test_our_own_form_does_it_once(
     full: Cluster, browse: Open, path: str, fields: dict[str, Any]
 ) -> None:
     browser = await browse(allow_changes=True)
-    tokens = await browser.tokens("/groups/g/reset?topic=orders&to=first")
+    tokens = await looked_at(browser, path, fields)
     assert (await browser.post(path, {**fields, **tokens})).status_code == 200
     assert len(full.changes) == 1
     again = await browser.post(path, {**fields, **tokens})
@@ -200,15 +290,31 @@ async def test_a_user_without_the_right_is_told_which_one(
 ) -> None:
     full.users = USERS
     denied = errors.AccessDenied("user ada may not: this needs Update on Group:g")
-    calls = ("reset", "resend", "drop", "recall", "deliver_now", "move", "commit", "rollback")
+    calls = (
+        *("reset", "resend", "drop", "recall", "deliver_now", "move", "commit", "rollback"),
+        *("pause", "resume", "run_now", "remove", "add", "change", "create", "update"),
+        *("configure", "send", "enable", "rotate", "forget_former_secret", "delete", "put"),
+    )
     full.refused = dict.fromkeys(calls, denied)
     browser = await browse()
     await sign_in(browser)
-    tokens = await browser.tokens("/groups/g/reset?topic=orders&to=first")
+    tokens = await looked_at(browser, path, fields)
     answer = await browser.post(path, {**fields, **tokens})
     assert answer.status_code == 403
     assert "this needs Update on Group:g" in answer.text
     assert full.changes == []
+
+
+async def looked_at(browser: Browser, path: str, fields: dict[str, Any]) -> dict[str, str]:
+    """The hidden fields of a form; of one that shows what it would do, after that was seen."""
+    tokens = await browser.tokens("/groups/g/reset?topic=orders&to=first")
+    if fields["act" if "act" in fields else "topic"] == "do":
+        shown = await browser.post(path, {**fields, **tokens, "act": "look"})
+        assert shown.status_code == 200, shown.text
+        found = re.search(r'name="seen" value="(\w+)"', shown.text)
+        assert found is not None, shown.text
+        tokens["seen"] = found[1]
+    return tokens
 
 
 async def sign_in(browser: Browser, secret: str = "s3cret", **fields: str) -> Any:

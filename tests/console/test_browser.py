@@ -45,6 +45,15 @@ PAGES = (
     "/cluster?findings=1",
     "/scheduled",
     "/transactions",
+    "/scheduled/recurring",
+    "/scheduled/recurring/one?name=hourly",
+    "/scheduled/recurring/change?name=hourly",
+    "/clients",
+    "/new-topic",
+    "/topics/orders/change",
+    "/topics/orders/send",
+    "/topics/orders/tail",
+    "/groups/billing/change",
     "/sign-in",
     "/nowhere",
 )
@@ -61,6 +70,7 @@ async def fill(nameserver: str) -> None:
             await producer.send(Message("orders", body, keys=[f"order-{number}"]))
         await producer.send(Message("later", b"late", delay=3_600.0))
         await producer.begin(Message("paid", b"half"), check_after_s=3_600)
+        await admin.schedules.add("hourly", Message("later", b"tick"), every=3_600)
         await admin.groups.configure("failing", retries_max=0)
 
         def refuse(_: Sequence[ReceivedMessage]) -> None:
@@ -197,6 +207,41 @@ def test_a_reset_is_looked_at_confirmed_and_done(page: Page, address: str, up: U
     expect(page.get_by_role("heading", level=1)).to_have_text("Offsets are set")
     (lag,) = [each for each in up.json("group", "lag", "billing") if each["topic"] == "orders"]
     assert lag["lag"] >= 20
+
+
+def test_a_topic_is_looked_at_and_then_created(page: Page, address: str, up: Up) -> None:
+    opened(page, address, "/topics")
+    page.get_by_role("link", name="Create a topic").click()
+    page.get_by_label("Name").fill("invoices")
+    page.get_by_label("Queues").fill("3")
+    page.get_by_label("Attributes").fill("owner=billing\nteam=a")
+    page.get_by_role("button", name="Show what would change").click()
+    expect(page.get_by_role("row", name="Attribute owner")).to_contain_text("billing")
+    assert "invoices" not in [each["topic"] for each in up.json("topic", "list")]
+    page.get_by_role("button", name="Do this").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Done")
+    (made,) = [each for each in up.json("topic", "list") if each["topic"] == "invoices"]
+    assert (made["queues"], made["attributes"]["team"]) == (3, "a")
+
+
+def test_a_tail_shows_what_comes_also_after_the_nameserver_was_restarted(
+    page: Page, address: str, up: Up
+) -> None:
+    up.run("topic", "create", "watched", "--queues", "4")
+    opened(page, address, "/topics/watched/tail?tags=red")
+    expect(page.locator("#tail-state")).to_have_text("Waiting for messages.", timeout=20_000)
+    lines = "first <b>bold</b>\n"
+    up.run("produce", "watched", "--tag", "red", given=lines)
+    up.run("produce", "watched", "--tag", "blue", given="not this\n")
+    expect(page.locator("#tail tbody tr")).to_have_count(1, timeout=20_000)
+    expect(page.locator("#tail tbody tr")).to_contain_text("first <b>bold</b>")
+    before = up.document()["pids"]["nameserver"]
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: up.document()["pids"]["nameserver"] not in (None, before), "a nameserver")
+    up.run("produce", "watched", "--tag", "red", "--timeout-ms", "30000", given="second\n")
+    expect(page.locator("#tail tbody tr")).to_have_count(2, timeout=30_000)
+    page.locator("#tail tbody a").first.click()
+    expect(page.locator("pre")).to_contain_text("second")
 
 
 def test_it_reads_without_scripts(chromium: Browser, address: str) -> None:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from html import unescape
 
 import pytest
 
 from aerobee import MessageQueue, QueueBounds
+from aerobee.client_core.admin_access import User
 from aerobee.client_core.admin_topics import Topic
 from aerobee.runtime import errors
 from tests.console.conftest import Open
-from tests.console.fake_admin import Cluster, a_group, letter, message, summary
+from tests.console.fake_admin import (
+    Cluster,
+    a_client,
+    a_group,
+    a_schedule,
+    letter,
+    message,
+    summary,
+)
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
@@ -220,3 +231,135 @@ async def test_every_page_reads_without_scripts(cluster: Cluster, browse: Open) 
     page = (await (await browse()).get("/groups")).text
     assert page.count("<script") == 2
     assert "hx-post" not in page
+
+
+async def test_clients_are_one_question_and_a_page_follows_the_last_row(
+    cluster: Cluster, browse: Open
+) -> None:
+    cluster.clients = tuple(a_client(f"client-{number:05}") for number in range(10_000))
+    browser = await browse()
+    page = (await browser.get("/clients")).text
+    assert cluster.asked == ["list"]
+    assert page.count("<tr>") == 51
+    following = re.search(r'rel="next" href="(\?[^"]+)"', page)
+    assert following is not None
+    page = (await browser.get(f"/clients{unescape(following[1])}")).text
+    assert ">client-00050" in page
+    assert ">client-00049" not in page
+
+
+async def test_a_client_says_where_it_is_and_what_it_holds(cluster: Cluster, browse: Open) -> None:
+    silent = a_client(
+        "silent", protocol="remoting", version="", addresses=(), last_heard_age_ms=40_000
+    )
+    cluster.clients = (a_client("c"), silent)
+    said = text_of((await (await browse()).get("/clients")).text)
+    assert "c g consumer Aerobee PYTHON 0.2.0 10.0.0.7:4711 orders 2 900 ms ago" in said
+    assert "PYTHON unknown unknown orders no leases 40 s ago" in said
+
+
+async def test_schedules_say_when_they_run_and_what_holds_them_up(
+    cluster: Cluster, browse: Open
+) -> None:
+    cluster.recurring = (
+        a_schedule("daily", every_ms=0, cron="0 8 * * *", zone="Europe/Berlin"),
+        a_schedule("stuck", trouble="topic orders is gone"),
+        a_schedule("rests", is_paused=True, next_ms=0),
+    )
+    browser = await browse()
+    said = text_of((await browser.get("/scheduled/recurring")).text)
+    assert "daily orders 0 8 * * * (Europe/Berlin) 2030-03-17" in said
+    assert "held up" in said
+    assert "paused" in said
+    one = text_of((await browser.get("/scheduled/recurring/one?name=stuck")).text)
+    assert "cannot be sent now: topic orders is gone" in one
+    assert "tick" in one
+    hidden = await browse(show_bodies=False)
+    assert "tick" not in (await hidden.get("/scheduled/recurring/one?name=stuck")).text
+
+
+async def test_a_change_is_shown_before_it_is_done(cluster: Cluster, browse: Open) -> None:
+    topic = Topic("orders", {"broker-a": 4}, "rw", False, {"note": "old", "gone": "x"})
+    cluster.topics = {"orders": topic}
+    browser = await browse(allow_changes=True)
+    tokens = await browser.tokens("/topics/orders/change")
+    fields = {**tokens, "queues": "8", "permission": "r", "attributes": "note=new\r\nmore=y"}
+    shown = await browser.post("/topics/orders/change", {**fields, "act": "look"})
+    said = text_of(shown.text)
+    for row in (
+        *("Queues 4 8", "Clients may send, read read", "Attribute note old new"),
+        *("Attribute gone x -", "Attribute more - y", "producers can no longer send"),
+    ):
+        assert row in said, row
+    assert cluster.changes == []
+    seen = re.search(r'name="seen" value="(\w+)"', shown.text)
+    once = re.search(r'name="once" value="([^"]+)"', shown.text)
+    assert seen is not None
+    assert once is not None
+    confirmed = {**fields, "seen": seen[1], "once": once[1], "act": "do"}
+    cluster.topics = {"orders": replace(topic, queues_by_broker={"broker-a": 6})}
+    meanwhile = await browser.post("/topics/orders/change", confirmed)
+    assert meanwhile.status_code == 409
+    assert "changed meanwhile" in meanwhile.text
+    assert cluster.changes == []
+    cluster.topics = {"orders": topic}
+    done = await browser.post("/topics/orders/change", {**confirmed, "once": "another"})
+    assert done.status_code == 200
+    wanted = {"note": "new", "more": "y", "gone": ""}
+    assert cluster.changes == [
+        (
+            "update",
+            ("orders", {"queues": 8, "permission": "r", "ordered": None, "attributes": wanted}),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "said"),
+    [
+        ("/new-topic", {"name": "a b", "permission": "rw"}, "topic name"),
+        ("/new-topic", {"name": "orders", "permission": "rw"}, "is there already"),
+        ("/new-topic", {"name": "n", "permission": "rw", "queues": "x"}, "write a whole number"),
+        ("/topics/orders/change", {"permission": "rw", "queues": "1"}, "never fewer"),
+        ("/topics/orders/change", {"permission": "rw", "queues": "4", "attributes": "x"}, "NAME="),
+        ("/topics/orders/send", {"body": ""}, "the body is empty"),
+        ("/new-group", {"group": "g"}, "choose at least one"),
+        ("/new-group", {"group": "g", "initial": "5s"}, "growing times"),
+        ("/scheduled/recurring/new", {"schedule": "s", "topic": "t"}, "either a cron expression"),
+        ("/scheduled/recurring/new",
+         {"schedule": "s", "topic": "t", "missed": "all", "every": "soon"}, "no length of time"),
+        ("/new-user", {"user": ""}, "give the user a name"),
+    ],
+)  # fmt: skip
+async def test_a_form_says_what_is_wrong_and_keeps_what_it_has(
+    cluster: Cluster, browse: Open, path: str, fields: dict[str, str], said: str
+) -> None:
+    cluster.topics = {"orders": Topic("orders", {"broker-a": 4}, "rw", False, {})}
+    browser = await browse(allow_changes=True)
+    tokens = await browser.tokens("/new-topic")
+    answer = await browser.post(path, {**fields, **tokens, "act": "look"})
+    assert answer.status_code == 400
+    assert said in unescape(answer.text)
+    for value in filter(None, fields.values()):
+        assert value in answer.text
+    assert cluster.changes == []
+
+
+async def test_a_secret_is_shown_once_and_not_logged(
+    cluster: Cluster, browse: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.people = (User("grace", False, True, 1, ()),)
+    browser = await browse(allow_changes=True)
+    tokens = await browser.tokens("/users/grace")
+    with caplog.at_level("INFO"):
+        answer = await browser.post("/users/grace", {**tokens, "act": "rotate"})
+    assert "the-new-secret" in answer.text
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert "the-new-secret" not in caplog.text
+    assert "the-new-secret" not in (await browser.get("/users/grace")).text
+
+
+async def test_why_a_user_may_not_is_said(cluster: Cluster, browse: Open) -> None:
+    cluster.people = (User("ada", False, True, 1, ()),)
+    page = await (await browse()).get("/users?user=ada&resource=Topic:orders&actions=Pub")
+    assert "Denied : no policy of ada allows Pub on Topic:orders" in text_of(page.text)

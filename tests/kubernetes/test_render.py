@@ -26,6 +26,7 @@ COMPONENTS = (
     "cert-manager",
     "cluster-secret",
     "dashboard",
+    "console",
     "etcd-peer-tls",
     "etcd-tls",
     "etcd-upkeep",

@@ -40,7 +40,11 @@ class Up:
     """A running `aerobee up` on free ports."""
 
     def __init__(
-        self, folder: Path, *arguments: str, servers: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *arguments: str,
+        servers: Mapping[str, str] | None = None,
+        with_console: bool = False,
     ) -> None:
         """`servers`: added to the environment of everything it runs."""
         self.data = folder / "data"
@@ -56,6 +60,7 @@ class Up:
                 str(self.data),
                 "--ports",
                 "auto",
+                *(() if with_console else ("--no-console",)),
                 "--ready-file",
                 str(self.ready_file),
                 *arguments,
@@ -126,9 +131,12 @@ class Up:
 
 @contextlib.contextmanager
 def running(
-    folder: Path, *arguments: str, servers: Mapping[str, str] | None = None
+    folder: Path,
+    *arguments: str,
+    servers: Mapping[str, str] | None = None,
+    with_console: bool = False,
 ) -> Iterator[Up]:
-    up = Up(folder, *arguments, servers=servers)
+    up = Up(folder, *arguments, servers=servers, with_console=with_console)
     try:
         up.wait_ready()
         yield up

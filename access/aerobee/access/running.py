@@ -81,6 +81,12 @@ def sight(need_of: Callable[[str], Need]) -> Callable[[str], bool]:
     return sees
 
 
+def sees_everything() -> bool:
+    """Whether nothing need be left out of an answer to the running call."""
+    rights = CURRENT_RIGHTS.get()
+    return rights is None or rights.hides_nothing
+
+
 def groups_seen() -> Callable[[str], bool]:
     """Whether the running call may see that a group exists."""
     return sight(partial(Need, Kind.GROUP, actions=Action.LIST))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -22,6 +22,7 @@ from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.counters import Counters
 from aerobee.broker.delayed.feature import Delays
+from aerobee.broker.edge.own.client_rows import HeardProducer
 from aerobee.broker.edge.own.pull_service import PullService
 from aerobee.broker.edge.remoting.feature import Remoting
 from aerobee.broker.edge.replicas.replication_client import connector
@@ -329,6 +330,7 @@ class Wiring:
         """Those that others use get names."""
         self._made: dict[Any, Any] = {}
         self.beside: Beside | None = None
+        self.producers_beside: Callable[[], Iterable[tuple[str, HeardProducer]]] = tuple
         progress = self.progress = self._feature(Progress)
         self.coordinator, self.known = progress.coordinator, progress.known
         self.journal, self.journal_state = progress.journal, progress.state
@@ -360,6 +362,12 @@ class Wiring:
     def serve_beside(self, beside: Beside) -> None:
         """What gets the connections on gRPC's ports that are not gRPC."""
         self.beside = beside
+
+    def list_producers_beside(
+        self, found: Callable[[], Iterable[tuple[str, HeardProducer]]]
+    ) -> None:
+        """Who produces over these connections, with addresses."""
+        self.producers_beside = found
 
     def _wire_retention(self) -> None:
         folder, retention = self.folder, self.store.retention

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aerobee.client_core.cluster import ClusterConnection
     from aerobee.client_core.dead_letters import DeadLetters, Letter, LetterFilter
     from aerobee.client_core.message import Message, MessageId, ReceivedMessage
-    from aerobee.client_core.messages import FoundMessages, Messages, QueueMessages
+    from aerobee.client_core.messages import FoundMessages, Messages, QueueMessages, SentMessage
     from aerobee.client_core.offsets import Offsets, QueueBounds
     from aerobee.client_core.schedules import Schedules, WaitingMessage, WaitingMessages
     from aerobee.client_core.transactions import (
@@ -77,6 +77,7 @@ __all__ = [
     "RouteChanges",
     "Routes",
     "Schedules",
+    "SentMessage",
     "TlsConfig",
     "TopicAdmin",
     "TopicRoute",
@@ -133,6 +134,7 @@ _NAMES = {
         "FoundMessages",
         "Messages",
         "QueueMessages",
+        "SentMessage",
     ),
     "aerobee.client_core.offsets": (
         "Offsets",

@@ -18,6 +18,7 @@ from aerobee.client_core.admin_cluster import ClusterState
 from aerobee.client_core.admin_groups import GroupAdmin
 from aerobee.client_core.admin_topics import TopicAdmin
 from aerobee.client_core.broker_groups import BrokerGroups
+from aerobee.client_core.connected_clients import ClientAdmin
 from aerobee.client_core.dead_letters import DeadLetters, FoundLetters, Letter, LetterFilter
 from aerobee.client_core.loop_thread import BlockingClient, LoopThread
 from aerobee.client_core.messages import Messages
@@ -124,6 +125,7 @@ class BlockingMessages(BlockingPart[Messages]):
     by_offset = _blocking(Messages.by_offset)
     by_unique_key = _blocking(Messages.by_unique_key)
     from_queue = _blocking(Messages.from_queue)
+    send = _blocking(Messages.send)
 
 
 class BlockingDeadLetters(BlockingPart[DeadLetters]):
@@ -186,6 +188,12 @@ class BlockingBrokerGroups(BlockingPart[BrokerGroups]):
     close = _blocking(BrokerGroups.close)
     remaining = _blocking(BrokerGroups.remaining)
     remove = _blocking(BrokerGroups.remove)
+
+
+class BlockingClientAdmin(BlockingPart[ClientAdmin]):
+    """`ClientAdmin`, blocking."""
+
+    list = _blocking(ClientAdmin.list)
 
 
 class BlockingUserAdmin(BlockingPart[UserAdmin]):
@@ -258,6 +266,7 @@ class BlockingAdminClient(BlockingClient[AdminClient]):
         self.transactions = BlockingTransactions(thread, lambda admin: admin.transactions)
         self.brokers = BlockingBrokerAdmin(thread, lambda admin: admin.brokers)
         self.broker_groups = BlockingBrokerGroups(thread, lambda admin: admin.broker_groups)
+        self.clients = BlockingClientAdmin(thread, lambda admin: admin.clients)
         self.users = BlockingUserAdmin(thread, lambda admin: admin.users)
         self.policies = BlockingPolicyAdmin(thread, lambda admin: admin.policies)
         self.quotas = BlockingQuotaAdmin(thread, lambda admin: admin.quotas)

@@ -15,6 +15,7 @@ from aerobee.client_core.admin_groups import GroupAdmin
 from aerobee.client_core.admin_topics import TopicAdmin
 from aerobee.client_core.broker_groups import BrokerGroups
 from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.connected_clients import ClientAdmin
 from aerobee.client_core.dead_letters import DeadLetters
 from aerobee.client_core.defaults import check_whole_number, milliseconds
 from aerobee.client_core.master_search import Masters
@@ -31,8 +32,8 @@ AWAIT_CLUSTER_MS = 10_000
 
 
 class AdminClient:
-    """Topics, groups, offsets, messages, users and brokers of a cluster, between `start` and
-    `aclose` or inside `async with`. Connects on first use.
+    """Topics, groups, offsets, messages, clients, users and brokers of a cluster, between `start`
+    and `aclose` or inside `async with`. Connects on first use.
 
     Args:
         nameservers, cluster, tls, credentials: as for `ClusterConnection`.
@@ -79,6 +80,7 @@ class AdminClient:
         self.transactions = Transactions(connection, timeout_ms=timeout_ms)
         self.brokers = BrokerAdmin(connection, timeout_ms=timeout_ms)
         self.broker_groups = BrokerGroups(connection, timeout_ms=timeout_ms)
+        self.clients = ClientAdmin(connection, timeout_ms=timeout_ms)
         self.users = UserAdmin(connection, timeout_ms=timeout_ms)
         self.policies = PolicyAdmin(connection, timeout_ms=timeout_ms)
         self.quotas = QuotaAdmin(connection, timeout_ms=timeout_ms)

@@ -1,5 +1,5 @@
-"""Stored messages over all brokers: by id, by position, by key, or from a queue on. For operators;
-no group is involved.
+"""Stored messages over all brokers: by id, by position, by key, or from a queue on; and single ones
+that an operator sends. No group is involved.
 
 A message is looked for wherever it may be and returned as stored. A broker that does not answer is
 never taken for one that has nothing.
@@ -14,9 +14,9 @@ from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.defaults import milliseconds
 from aerobee.client_core.group_calls import GroupCalls
 from aerobee.client_core.master_search import Masters
-from aerobee.client_core.message import MessageId, ReceivedMessage
+from aerobee.client_core.message import Message, MessageId, ReceivedMessage
 from aerobee.client_core.offsets import all_of
-from aerobee.cluster_view.methods import GET_MESSAGE, PULL, QUERY_MESSAGES
+from aerobee.cluster_view.methods import GET_MESSAGE, PULL, QUERY_MESSAGES, SEND
 from aerobee.cluster_view.route import Endpoint, MessageQueue
 from aerobee.domain.tag_expression import sendable_tags
 from aerobee.runtime import errors
@@ -51,8 +51,17 @@ class QueueMessages:
     max_offset_end: int
 
 
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """Where a message is that was sent."""
+
+    message_id: str
+    queue: MessageQueue
+    queue_offset: int
+
+
 class Messages:
-    """Finds stored messages.
+    """Finds stored messages, and sends single ones.
 
     Example::
 
@@ -66,8 +75,48 @@ class Messages:
         self._masters = Masters(connection, timeout_ms=timeout_ms)
         self._channels = connection.channels
         self._routes = connection.routes
+        self._random = connection.random
         self._calls = GroupCalls(connection)
         self._timeout_ms = timeout_ms
+
+    async def send(self, message: Message) -> SentMessage:
+        """Send one message, once, to a queue that its broker chooses: for trials and tools.
+        Applications use a `Producer`, which repeats what failed and never stores it twice.
+
+        Raises:
+            InvalidArgument: it has a delay, a time or a sharding key, which need a producer.
+            TopicNotFound, NotWritableTopic, MessageTooLarge, Busy.
+            NoBrokerAvailable: no broker takes messages of the topic now.
+            Unreachable, DeadlineExceeded: it may have been stored.
+        """
+        if message.schedule is not None or message.sharding_key is not None:
+            raise errors.InvalidArgument(
+                "this sends at once, to any queue: leave delay, deliver_at, delay_level and "
+                "sharding_key out, or use a Producer"
+            )
+        topic = message.topic
+        route = await self._routes.route(topic, timeout_ms=self._timeout_ms)
+        names = sorted({queue.broker_name for queue in route.writable_queues})
+        if not names:
+            raise errors.NoBrokerAvailable(
+                f"no broker takes messages of topic {topic!r} now: see `aerobee topic show`, which "
+                "also says whether clients may send to it"
+            )
+        broker_name = self._random.choice(names)
+        master = route.masters[broker_name]
+        request = broker_pb2.SendRequest(
+            topic=topic,
+            queue_id=-1,
+            body=message.body,
+            tag=message.tag or "",
+            keys=message.keys,
+            properties=message.properties,
+            flag=message.flag,
+            timeout_ms=self._timeout_ms,
+        )
+        sent = await self._channels.call(master.address, SEND, request, timeout_ms=self._timeout_ms)
+        queue = MessageQueue(topic, broker_name, sent.queue_id)
+        return SentMessage(sent.message_id, queue, sent.ack.base_queue_offset)
 
     async def by_id(self, message_id: str) -> ReceivedMessage:
         """The message with this offset message id.

@@ -192,6 +192,9 @@ MEMBERSHIP = Method(_GROUP + "Membership", broker_pb2.MemberEvent, broker_pb2.Gr
 LIST_GROUPS = Method(
     _GROUP + "ListGroups", broker_pb2.ListGroupsRequest, broker_pb2.ListGroupsResponse
 )
+LIST_CLIENTS = Method(
+    _GROUP + "ListClients", broker_pb2.ListClientsRequest, broker_pb2.ListClientsResponse
+)
 LIST_GROUP_LAGS = Method(
     _GROUP + "ListGroupLags", broker_pb2.ListGroupLagsRequest, broker_pb2.GroupLagRows
 )

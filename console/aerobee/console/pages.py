@@ -13,26 +13,35 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from aerobee.console import (
+    client_pages,
     cluster_page,
     dead_letter_pages,
+    group_edits,
     group_pages,
     message_pages,
+    recurring_edits,
+    recurring_pages,
     reset_pages,
     schedule_pages,
+    send_pages,
+    topic_edits,
     topic_pages,
     transaction_pages,
+    user_pages,
     words,
 )
 from aerobee.console.clients import Clients, MakeAdmin
+from aerobee.console.editing import EditPages, Subject
 from aerobee.console.guarding import Guarded
 from aerobee.console.sessions import Sessions, SignInLimit
 from aerobee.console.settings import ConsoleSettings
 from aerobee.console.sign_in import SignIn
+from aerobee.console.tail_pages import TailPages
 from aerobee.console.visit import FormRefused, SentForms, Visit
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock, SystemClock
@@ -85,9 +94,21 @@ class Console:
         self._cookie = "__Host-aerobee-console" if settings.is_https else "aerobee-console"
         limit = SignInLimit(self._clock.monotonic_s())
         self._sign_in = SignIn(self._clients, self._sessions, limit, self._clock)
-        cluster_view = cluster_page.ClusterPage(examine)
+        self._tails = TailPages(self._clock)
+        self.routes = self._routes(cluster_page.ClusterPage(examine))
+        self.app: ASGIApp = Guarded(
+            Starlette(
+                routes=self.routes,
+                lifespan=self._lifespan,
+                exception_handlers={404: self._not_found, 500: self._broken},
+            ),
+            settings,
+        )
+
+    def _routes(self, cluster_view: cluster_page.ClusterPage) -> list[BaseRoute]:
         topics = topic_pages.TopicPages(self._clock)
-        routes = [
+        tails = self._tails
+        return [
             Route("/", _home),
             Mount("/static", StaticFiles(directory=FOLDER / "static")),
             self._route("/sign-in", self._sign_in.show),
@@ -102,22 +123,32 @@ class Console:
             self._route("/groups/{name}/dead-letters", dead_letter_pages.settle, "POST"),
             self._route("/topics", topics.all_topics),
             self._route("/topics/{name}", topics.one_topic),
+            self._route("/topics/{name}/tail", tails.show),
+            self._route("/topics/{name}/tail/events", tails.events),
+            *self._edits("/new-topic", topic_edits.new_topic),
+            *self._edits("/topics/{name}/change", topic_edits.one_topic),
+            *self._edits("/topics/{name}/send", send_pages.one_message),
+            *self._edits("/new-group", group_edits.new_group),
+            *self._edits("/groups/{name}/change", group_edits.one_group),
             self._route("/messages", message_pages.search),
             self._route("/message", message_pages.one_message),
             self._route("/cluster", cluster_view.show),
             self._route("/scheduled", schedule_pages.all_waiting),
             self._route("/scheduled", schedule_pages.change, "POST"),
+            self._route("/scheduled/recurring", recurring_pages.all_schedules),
+            self._route("/scheduled/recurring/one", recurring_pages.one_schedule),
+            self._route("/scheduled/recurring/one", recurring_pages.act, "POST"),
+            *self._edits("/scheduled/recurring/new", recurring_edits.new_schedule),
+            *self._edits("/scheduled/recurring/change", recurring_edits.one_schedule),
             self._route("/transactions", transaction_pages.all_open),
             self._route("/transactions", transaction_pages.end, "POST"),
+            self._route("/clients", client_pages.all_clients),
+            self._route("/users", user_pages.all_users),
+            self._route("/users/{name}", user_pages.one_user),
+            self._route("/users/{name}", user_pages.act, "POST"),
+            *self._edits("/new-user", user_pages.new_user),
+            *self._edits("/users/{name}/policy", user_pages.policy),
         ]
-        self.app: ASGIApp = Guarded(
-            Starlette(
-                routes=routes,
-                lifespan=self._lifespan,
-                exception_handlers={404: self._not_found, 500: self._broken},
-            ),
-            settings,
-        )
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Self]:
@@ -135,6 +166,16 @@ class Console:
             return await self._answer(request, handler)
 
         return Route(path, answer, methods=[method])
+
+    def _edits(
+        self, path: str, subject_of: Callable[[Visit], Awaitable[Subject]]
+    ) -> tuple[Route, Route]:
+        edits = EditPages(subject_of)
+        return self._route(path, edits.show), self._route(path, edits.change, "POST")
+
+    def stop(self) -> None:
+        """Answers that go on until somebody ends them end."""
+        self._tails.stop()
 
     async def _answer(self, request: Request, handler: Handler) -> Response:
         visit = self._visit(request)

@@ -10,6 +10,7 @@ from typing import Final
 
 import uvicorn
 
+from aerobee.console.listening import listening_socket
 from aerobee.console.pages import Console
 from aerobee.console.settings import ConsoleSettings
 from aerobee.runtime.errors import InvalidArgument
@@ -42,13 +43,14 @@ async def serve(
     stop: asyncio.Event,
     *,
     on_ready: Callable[[str], None],
+    listener: socket.socket | None = None,
 ) -> None:
-    """`on_ready` gets the address for browsers.
+    """`on_ready` gets the address for browsers. `listener`: listens for them already.
 
     Raises:
         InvalidArgument: the address cannot be used, or the certificate's files.
     """
-    listener = _listener(settings)
+    listener = listener or listening_socket(settings.host, settings.port)
     port = listener.getsockname()[1]
     config = uvicorn.Config(
         console.app,
@@ -74,26 +76,12 @@ async def serve(
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     server = _Server(config, lambda: on_ready(f"{scheme}://{host}:{port}"))
     async with asyncio.TaskGroup() as tasks:
-        stopping = tasks.create_task(_until(stop, server), name="console:stop")
+        stopping = tasks.create_task(_until(stop, server, console), name="console:stop")
         await server.serve([listener])
         stopping.cancel()
 
 
-async def _until(stop: asyncio.Event, server: uvicorn.Server) -> None:
+async def _until(stop: asyncio.Event, server: uvicorn.Server, console: Console) -> None:
     await stop.wait()
+    console.stop()
     server.should_exit = True
-
-
-def _listener(settings: ConsoleSettings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((settings.host, settings.port))
-    except OSError as error:
-        listener.close()
-        raise InvalidArgument(
-            f"the console cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
-            "choose another --port"
-        ) from error
-    return listener

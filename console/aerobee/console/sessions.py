@@ -89,6 +89,10 @@ class Sessions:
         session.used_s = now_s
         return session
 
+    def holds(self, token: str, session: Session, now_s: float) -> bool:
+        """Whether the cookie's session is still this one; does not count as use."""
+        return self._by_hash.get(_hash(token)) is session and not session.is_over(now_s)
+
     def end(self, token: str) -> None:
         session = self._by_hash.pop(_hash(token), None)
         if session is not None:

@@ -125,17 +125,25 @@ class Visit:
         Raises:
             AccessDenied: this console only shows. FormRefused.
         """
+        form = await self.changing_form()
+        self.use(form)
+        return form
+
+    async def changing_form(self) -> Form:
+        """As `form`, for one that may only look at what it would change; then `use` it."""
         if not self.may_change:
             raise AccessDenied(
                 "this console only shows; start it with --allow-changes, or switch on access "
                 "control in the cluster and sign in"
             )
-        form = await self.any_form()
+        return await self.any_form()
+
+    def use(self, form: Form) -> None:
+        """What the form says is done now. Raises FormRefused: it was sent before."""
         if not self.sent.note(form["once"]):
             raise FormRefused(
                 "this form was sent before, and nothing was done now; go back, and open it again"
             )
-        return form
 
     async def any_form(self) -> Form:
         """As `form`, for what everyone may do. Raises FormRefused, InvalidArgument."""

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from aerobee.consumer_client.filters import Expression, wire_filter
 from aerobee.consumer_client.lease_table import HeldQueue, QueueKey
+from aerobee.runtime.own_version import OWN_VERSION
 from aerobee.v1 import broker_pb2
 
 
@@ -44,6 +45,7 @@ class Identity:
                 broker_pb2.HeldLease(topic=key.topic, queue_id=key.queue_id, epoch=epoch)
                 for key, epoch in held
             ],
+            version=OWN_VERSION,
         )
 
 

@@ -939,7 +939,7 @@ class Subscription(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("group", "client_id", "instance", "subscriptions", "session_timeout_ms", "broadcasting", "held")
+    __slots__ = ("group", "client_id", "instance", "subscriptions", "session_timeout_ms", "broadcasting", "held", "version")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
@@ -947,6 +947,7 @@ class Join(_message.Message):
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     BROADCASTING_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     group: str
     client_id: str
     instance: str
@@ -954,7 +955,8 @@ class Join(_message.Message):
     session_timeout_ms: int
     broadcasting: bool
     held: _containers.RepeatedCompositeFieldContainer[HeldLease]
-    def __init__(self, group: _Optional[str] = ..., client_id: _Optional[str] = ..., instance: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., session_timeout_ms: _Optional[int] = ..., broadcasting: _Optional[bool] = ..., held: _Optional[_Iterable[_Union[HeldLease, _Mapping]]] = ...) -> None: ...
+    version: str
+    def __init__(self, group: _Optional[str] = ..., client_id: _Optional[str] = ..., instance: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., session_timeout_ms: _Optional[int] = ..., broadcasting: _Optional[bool] = ..., held: _Optional[_Iterable[_Union[HeldLease, _Mapping]]] = ..., version: _Optional[str] = ...) -> None: ...
 
 class HeldLease(_message.Message):
     __slots__ = ("topic", "queue_id", "epoch")
@@ -1091,6 +1093,60 @@ class ListGroupsResponse(_message.Message):
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, groups: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListClientsRequest(_message.Message):
+    __slots__ = ("search", "after", "clients_max")
+    SEARCH_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_MAX_FIELD_NUMBER: _ClassVar[int]
+    search: str
+    after: ClientPlace
+    clients_max: int
+    def __init__(self, search: _Optional[str] = ..., after: _Optional[_Union[ClientPlace, _Mapping]] = ..., clients_max: _Optional[int] = ...) -> None: ...
+
+class ClientPlace(_message.Message):
+    __slots__ = ("client_id", "group")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    group: str
+    def __init__(self, client_id: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
+
+class ListClientsResponse(_message.Message):
+    __slots__ = ("clients", "more")
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    clients: _containers.RepeatedCompositeFieldContainer[ConnectedClient]
+    more: bool
+    def __init__(self, clients: _Optional[_Iterable[_Union[ConnectedClient, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class ConnectedClient(_message.Message):
+    __slots__ = ("client_id", "group", "protocol", "kind", "language", "version", "address", "heard_age_ms", "topics", "topics_count", "queues_held", "user")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    HEARD_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_COUNT_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_HELD_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    group: str
+    protocol: str
+    kind: str
+    language: str
+    version: str
+    address: str
+    heard_age_ms: int
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    topics_count: int
+    queues_held: int
+    user: str
+    def __init__(self, client_id: _Optional[str] = ..., group: _Optional[str] = ..., protocol: _Optional[str] = ..., kind: _Optional[str] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., heard_age_ms: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., topics_count: _Optional[int] = ..., queues_held: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...
 
 class ListGroupLagsRequest(_message.Message):
     __slots__ = ("topic", "group")

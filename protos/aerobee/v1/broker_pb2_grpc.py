@@ -1607,6 +1607,11 @@ class GroupServiceStub:
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.ListGroupLagsRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_broker__pb2.GroupLagRows.FromString,
                 _registered_method=True)
+        self.ListClients = channel.unary_unary(
+                '/aerobee.v1.GroupService/ListClients',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.ListClientsRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.ListClientsResponse.FromString,
+                _registered_method=True)
         self.DescribeGroup = channel.unary_unary(
                 '/aerobee.v1.GroupService/DescribeGroup',
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.DescribeGroupRequest.SerializeToString,
@@ -1653,6 +1658,14 @@ class GroupServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListClients(self, request, context):
+        """Who is connected here, of every protocol: members of groups, and producers that say who they are; those of this
+        protocol do not. Ordered by client id, then group.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeGroup(self, request, context):
         """GROUP_NOT_FOUND when the group has neither members nor offsets here.
         """
@@ -1693,6 +1706,11 @@ def add_GroupServiceServicer_to_server(servicer, server):
                     servicer.ListGroupLags,
                     request_deserializer=aerobee_dot_v1_dot_broker__pb2.ListGroupLagsRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_broker__pb2.GroupLagRows.SerializeToString,
+            ),
+            'ListClients': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListClients,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.ListClientsRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.ListClientsResponse.SerializeToString,
             ),
             'DescribeGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeGroup,
@@ -1793,6 +1811,33 @@ class GroupService:
             '/aerobee.v1.GroupService/ListGroupLags',
             aerobee_dot_v1_dot_broker__pb2.ListGroupLagsRequest.SerializeToString,
             aerobee_dot_v1_dot_broker__pb2.GroupLagRows.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListClients(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.GroupService/ListClients',
+            aerobee_dot_v1_dot_broker__pb2.ListClientsRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.ListClientsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -551,6 +551,22 @@ async def test_operators_see_remoting_members(broker: RunningBroker) -> None:
         assert member.last_heartbeat_age_ms < 10_000
 
 
+async def test_clients_of_every_protocol_are_listed(broker: RunningBroker) -> None:
+    official = V2(broker.channel)
+    async with peer_at(broker.port) as peer:
+        await peer.beat("g", "t")
+        await official.receive("t", "g-official")
+        listed = await broker.groups.ListClients(broker_pb2.ListClientsRequest())
+        rows = {each.group: each for each in listed.clients}
+        assert set(rows) == {"g", "g-official"}
+        ours = rows["g"]
+        assert (ours.protocol, ours.kind, list(ours.topics)) == ("remoting", "consumer", ["t"])
+        assert ours.address.startswith("127.0.0.1:")
+        theirs = rows["g-official"]
+        assert (theirs.protocol, theirs.kind) == ("gRPC", "simple consumer")
+        assert theirs.address.startswith("127.0.0.1:")
+
+
 # ------------------------------------------------------------------------------------ tools
 
 

@@ -77,6 +77,7 @@ async def served(
         clients=ClientTable(clock),
         expressions=CompiledExpressions(),
         turns=LoopTurns(clock),
+        producers_beside=tuple,
         totals=no_totals,
     )
     server = grpc.aio.server()

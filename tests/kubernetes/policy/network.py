@@ -40,6 +40,7 @@ CLIENT = {"aerobee.dev/client": "true"}
 OTHERS = (
     Peer("client here", {"app": "shop", **CLIENT}),
     Peer("client elsewhere", {"app": "shop", **CLIENT}, "shop"),
+    Peer("proxy of the console", {"aerobee.dev/console-proxy": "true"}, "ingress"),
     Peer("prometheus", {"app.kubernetes.io/name": "prometheus"}, "monitoring"),
     Peer("stranger here", {"app": "shop"}, ports={"any": ("TCP", UNDECLARED)}),
     Peer("stranger elsewhere", {"app": "shop"}, "shop", ports={"any": ("TCP", UNDECLARED)}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from aerobee.broker.counters import Counters
 from aerobee.broker.delayed.feature import Delays
 from aerobee.broker.edge.own.admin_service import AdminService
 from aerobee.broker.edge.own.audit_service import AuditService
+from aerobee.broker.edge.own.client_rows import HeardProducer
 from aerobee.broker.edge.own.group_service import GroupService
 from aerobee.broker.edge.own.needs import BrokerNeeds, broker_needs
 from aerobee.broker.edge.own.offset_service import OffsetService
@@ -121,6 +123,8 @@ class Parts(Protocol):
     rocketmq: RocketmqApi
     beside: Beside | None
     """Another protocol on the same ports."""
+    producers_beside: Callable[[], Iterable[tuple[str, HeardProducer]]]
+    """Its producers, with their addresses."""
 
 
 class BrokerServer:
@@ -248,6 +252,7 @@ def _group_service(parts: Parts) -> GroupService:
         clients=parts.rocketmq.clients,
         expressions=parts.rocketmq.expressions,
         turns=parts.reads.loop_turns,
+        producers_beside=parts.producers_beside,
         totals=parts.totals.read,
     )
 

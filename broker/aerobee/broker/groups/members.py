@@ -45,6 +45,10 @@ class Member:
     last_heartbeat_s: float
     user: str = ""
     """Whose it is; empty without access control."""
+    address: str = ""
+    """host:port of its newest stream; empty: not since this run began."""
+    version: str = ""
+    """Of its library, if it says so."""
 
     def is_of(self, other: Member) -> bool:
         """Whether the other is the same process, as far as both can prove it."""

@@ -303,6 +303,14 @@ class QueueLeases:
         """Queues that the client holds or waits for."""
         return len(self._by_client.get((group, client_id), ()))
 
+    def held_by(self, group: str, client_id: str) -> int:
+        """How many queues the client holds."""
+        keys = self._by_client.get((group, client_id), ())
+        return sum(
+            (lease := self._held.get(key)) is not None and lease.client_id == client_id
+            for key in keys
+        )
+
     def held(self, group: str | None = None) -> list[Lease]:
         """All leases, or one group's, sorted by queue."""
         return [

@@ -1,8 +1,8 @@
 """What all groups have not read, for those who ask often: one reading serves them for a while.
 
 A reading of many groups costs as much as a scrape of the metrics. So the next one begins only after
-a hundred times as long as the last one took, and however many ask, the broker spends about a
-hundredth of its time on it.
+two hundred times as long as the last one took, and however many ask, the broker spends at most a
+two-hundredth of its time on it.
 
 Owns: the last reading.
 """
@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 RETRY_S: Final = 1.0
 FRESH_S_MIN: Final = 1.0
 FRESH_S_MAX: Final = 300.0
-"""A reading that took longer than 3 s is made again after this all the same."""
-FRESH_FACTOR: Final = 100
+"""A reading that took longer than 1.5 s is made again after this all the same."""
+FRESH_FACTOR: Final = 200
 LONG_S: Final = 0.2
 """Nobody waits for a reading that takes this long, but for the first one."""
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.cli.console_pages import console_on
 from aerobee.cli.event_loop import run_until_signal
 from aerobee.cli.output import remark, say
 from aerobee.cli.target import Target, connection_options
 from aerobee.runtime.log import LogConfig, configure_logging
 
 if TYPE_CHECKING:
-    from aerobee import AdminClient
-    from aerobee.access.credentials import Credentials
     from aerobee.console.settings import ConsoleSettings
 
 PORT_DEFAULT = 8088
-QUESTION_S = 4.0
-SEVERITIES = ("CRITICAL", "ERROR", "WARNING", "INFO")
 
 
 @click.command()
@@ -106,33 +102,9 @@ def console(
 
 
 async def _serve(target: Target, settings: ConsoleSettings, stop: asyncio.Event) -> None:
-    from aerobee import AdminClient
-    from aerobee.console.pages import Console
     from aerobee.console.serving import serve
-
-    def make(credentials: Credentials) -> AdminClient:
-        return AdminClient(
-            target.nameserver,
-            target.cluster,
-            timeout=QUESTION_S,
-            await_cluster_ms=0,
-            tls=target.tls,
-            credentials=credentials,
-        )
 
     if settings.allow_changes:
         remark("without access control, everyone who reaches it may change things")
-    pages = Console(settings, make, cluster=target.cluster, examine=_examine)
+    pages = console_on(target.nameserver, target.cluster, target.tls, settings)
     await serve(pages, settings, stop, on_ready=lambda address: say(f"console: {address}"))
-
-
-async def _examine(admin: AdminClient) -> Sequence[Mapping[str, Any]]:
-    """The findings of `aerobee doctor`, the worst first."""
-    from aerobee.offset_audit.doctor.asking import read_cluster
-    from aerobee.offset_audit.doctor.examining import examined
-    from aerobee.offset_audit.rules.limits import Limits
-    from aerobee.runtime.clock import SystemClock
-
-    tables = await read_cluster(admin.connection)
-    found = examined(tables, Limits(now_ms=SystemClock().now_ms()))
-    return sorted(found, key=lambda each: SEVERITIES.index(each["severity"]))

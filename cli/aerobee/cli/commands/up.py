@@ -21,12 +21,14 @@ from aerobee.cli.local_cluster import plan as planning
 from aerobee.cli.local_cluster.addresses import CLUSTER_DEFAULT, ready_document, ready_lines
 from aerobee.cli.local_cluster.child import Child, ChildEnded
 from aerobee.cli.local_cluster.cluster import LocalCluster, running_cluster
+from aerobee.cli.local_cluster.console import LocalConsole, missing_for
 from aerobee.cli.local_cluster.folder import write_document
 from aerobee.cli.local_cluster.plan import ClusterPlan, Ports
 from aerobee.cli.local_cluster.ports import free_numbers, free_ports
 from aerobee.cli.local_cluster.sizes import SMALL, SMALLEST, note_sizes, sizes_of
 from aerobee.cli.options import settings_option
 from aerobee.cli.output import counted, remark, say
+from aerobee.console.settings import PORT
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.machine import usable_cores
 from aerobee.runtime.private_files import make_private_folder, private_opener
@@ -193,6 +195,11 @@ def _brokers_of_cores(cores: int, replicas: int) -> int:
     "the data folder.",
 )
 @click.option(
+    "--no-console",
+    is_flag=True,
+    help="Do not offer the console for browsers, which otherwise listens on 127.0.0.1.",
+)
+@click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
     help="A JSON file with addresses and process ids, which exists while the cluster serves.",
@@ -216,18 +223,18 @@ def up(
     is_encrypted: bool,
     broker_settings: dict[str, str],
     access: bool,
+    no_console: bool,
     ready_file: Path | None,
 ) -> None:
     """Run a cluster on this machine until Ctrl-C: etcd, a nameserver and brokers.
 
     All processes keep their data in one folder, and their logs in its subfolder logs/. A process
     that dies is restarted. Everything listens on 127.0.0.1 only, unless --host or
-    --outside-host is given.
+    --outside-host is given; the console for browsers always does.
     """
     if ephemeral and data is not None:
         raise click.UsageError("give either --ephemeral or --data, not both")
-    _check_name("--host", host)
-    _check_name("--outside-host", outside_host)
+    _check_names(host, outside_host)
     if metrics_port is not None and "metrics.listen" in broker_settings:
         raise click.UsageError("give either --metrics or --broker-set metrics.listen, not both")
     settings = {
@@ -264,9 +271,9 @@ def up(
         )
         if access:
             make_cluster_secret(plan)
-        sizes = sizes_of(plan, SMALLEST if ephemeral else SMALL, settings)
-        plan = replace(plan, broker_sizes=sizes)
-        run_until_signal(lambda stop: _serve(plan, ready_file, stop))
+        plan = _sized(plan, ephemeral, settings)
+        console = None if no_console else 0 if ports == "auto" else PORT
+        run_until_signal(lambda stop: _serve(plan, console, ready_file, stop))
 
 
 def make_cluster_secret(plan: ClusterPlan) -> None:
@@ -285,7 +292,10 @@ def make_cluster_secret(plan: ClusterPlan) -> None:
     remark(f"access control is on; for all rights: export AEROBEE_CLUSTER_SECRET_FILE={file}")
 
 
-async def _serve(plan: ClusterPlan, ready_file: Path | None, stop: asyncio.Event) -> None:
+async def _serve(
+    plan: ClusterPlan, console_port: int | None, ready_file: Path | None, stop: asyncio.Event
+) -> None:
+    """`console_port`: where the console is, if that is free; None: there is none."""
     announcer = _Announcer(ready_file)
     # One that a killed cluster left behind must not be taken for ours.
     announcer.remove_ready_file()
@@ -301,7 +311,15 @@ async def _serve(plan: ClusterPlan, ready_file: Path | None, stop: asyncio.Event
         ) as cluster:
             if await _serving_before(stop, cluster):
                 note_sizes(plan, plan.broker_settings)
+                console = None
+                if console_port is not None:
+                    announcer.no_console = missing_for(plan)
+                    if not announcer.no_console:
+                        console = LocalConsole(plan, port=console_port)
+                        announcer.console = console.address
                 announcer.on_serving(cluster, clock.monotonic_s() - started_s)
+                if console is not None:
+                    await console.serve(stop)
                 await stop.wait()
             announcer.on_stopping()
     finally:
@@ -326,10 +344,14 @@ class _Announcer:
 
     ready_file: Path | None
     cluster: LocalCluster | None = None
+    console: str = ""
+    """Its address."""
+    no_console: str = ""
+    """Why there is none, if it was wanted."""
 
     def on_serving(self, cluster: LocalCluster, elapsed_s: float) -> None:
         self.cluster = cluster
-        for line in ready_lines(cluster.plan, elapsed_s):
+        for line in ready_lines(cluster.plan, elapsed_s, self.console or self.no_console):
             say(line)
         # Last: who waits for it may read what was said.
         self._write_ready_file()
@@ -357,7 +379,7 @@ class _Announcer:
         if self.ready_file is not None and self.cluster is not None:
             write_document(
                 self.ready_file,
-                ready_document(self.cluster.plan, self.cluster.pids()),
+                ready_document(self.cluster.plan, self.cluster.pids(), self.console),
                 advice="choose another --ready-file",
             )
 
@@ -380,12 +402,18 @@ def _folder(data: Path | None, ephemeral: bool) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check_name(option: str, name: str) -> None:
+def _sized(plan: ClusterPlan, ephemeral: bool, settings: Mapping[str, str]) -> ClusterPlan:
+    smallest = SMALLEST if ephemeral else SMALL
+    return replace(plan, broker_sizes=sizes_of(plan, smallest, settings))
+
+
+def _check_names(host: str, outside_host: str) -> None:
     """Raises click.UsageError."""
-    if name and not _HOST.fullmatch(name):
-        raise click.UsageError(
-            f"{option} takes a name or an IPv4 address without a port, not {name!r}"
-        )
+    for option, name in (("--host", host), ("--outside-host", outside_host)):
+        if name and not _HOST.fullmatch(name):
+            raise click.UsageError(
+                f"{option} takes a name or an IPv4 address without a port, not {name!r}"
+            )
 
 
 def _with_free_metrics(chosen: Ports, *, count: int) -> Ports:

@@ -15,9 +15,10 @@ CLUSTER_DEFAULT: Final = "aerobee"
 METRICS_VARIABLE: Final = "AEROBEE_BROKER_METRICS_LISTEN"
 
 
-def ready_lines(plan: ClusterPlan, elapsed_s: float) -> list[str]:
-    """One fact a line, then what to type next."""
+def ready_lines(plan: ClusterPlan, elapsed_s: float, console: str = "") -> list[str]:
+    """One fact a line, then what to type next. `console`: where it is, or why there is none."""
     facts = {
+        **({"console": console} if console else {}),
         "nameserver": plan.announced(plan.nameserver_address),
         **{replica.name: plan.announced(address) for replica, address in plan.brokers.items()},
         "etcd": plan.etcd_address,
@@ -74,13 +75,16 @@ def _services(plan: ClusterPlan) -> dict[str, str]:
     return {"nameserver": plan.nameserver_address, **brokers}
 
 
-def ready_document(plan: ClusterPlan, pids: Mapping[str, int | None]) -> dict[str, object]:
+def ready_document(
+    plan: ClusterPlan, pids: Mapping[str, int | None], console: str = ""
+) -> dict[str, object]:
     """The ready file, for scripts and tests: addresses and process ids of a serving cluster."""
     return {
         "cluster": plan.cluster,
         "data": str(plan.data),
         "nameserver": plan.nameserver_address,
         "etcd": plan.etcd_address,
+        **({"console": console} if console else {}),
         **_tls_document(plan),
         **_second_document(plan),
         "brokers": [

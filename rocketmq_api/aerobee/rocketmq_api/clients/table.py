@@ -85,10 +85,15 @@ class Client:
         return client_key(self.user, self.client_id)
 
     @property
+    def kind_name(self) -> str:
+        """For display, such as `push consumer`."""
+        kind = v2.ClientType.Name(self.kind) if self.kind else "client"
+        return kind.replace("_", " ").lower()
+
+    @property
     def title(self) -> str:
         """For display, such as `push consumer, JAVA 5.0.8`."""
-        kind = v2.ClientType.Name(self.kind) if self.kind else "client"
-        said = (kind.replace("_", " ").lower(), f"{self.language} {self.version}".strip())
+        said = (self.kind_name, f"{self.language} {self.version}".strip())
         return ", ".join(part for part in said if part)
 
 
@@ -211,6 +216,11 @@ class ClientTable:
             for group, members in self._groups.items()
             if any(self._clients[each].gone_s is None for each in members)
         ]
+
+    def present(self) -> list[Client]:
+        """All, without those that have left."""
+        self._expire(self._clock.monotonic_s())
+        return [client for client in self._clients.values() if client.gone_s is None]
 
     def members(self, group: str) -> list[Client]:
         """By key, without those that have left."""

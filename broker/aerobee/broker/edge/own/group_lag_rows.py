@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable
+from math import inf
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from aerobee.broker.observe.group_totals import GroupTotal, TotalsRead
 from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
+from aerobee.runtime.waiting import Waiters
 from aerobee.v1 import broker_pb2
+
+KEPT_FACTOR: Final = 400
+KEPT_S_MAX: Final = 60.0
 
 _NONE = GroupTotal()
 
@@ -72,6 +77,44 @@ async def group_lag_rows(
         oldest_ages_ms=ages_ms,
         dead_letters=letters,
     )
+
+
+class KeptRows:
+    """The rows of all groups, for callers that may see everything.
+
+    They are kept for 400 times as long as making them took, at most for a minute: pages that
+    refresh themselves then cost a broker about a quarter of a hundredth of its time, however many
+    there are. Members in them may be as old as that.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[TotalsRead], Awaitable[broker_pb2.GroupLagRows]],
+        monotonic_s: Callable[[], float],
+    ) -> None:
+        self._make = make
+        self._monotonic_s = monotonic_s
+        self._is_making = False
+        self._made = Waiters()
+        self._rows = broker_pb2.GroupLagRows()
+        self._read_s = 0.0
+        self._until_s = -inf
+
+    async def rows(self, found: TotalsRead) -> broker_pb2.GroupLagRows:
+        while self._is_making:  # to share what is made
+            await self._made.wait()
+        began_s = self._monotonic_s()
+        if began_s >= self._until_s:
+            self._is_making = True
+            try:
+                self._rows, self._read_s = await self._make(found), found.read_s
+            finally:
+                self._is_making = False
+                self._made.wake()
+            ended_s = self._monotonic_s()
+            self._until_s = ended_s + min((ended_s - began_s) * KEPT_FACTOR, KEPT_S_MAX)
+        self._rows.age_ms = max(0, round((self._monotonic_s() - self._read_s) * 1_000))
+        return self._rows
 
 
 def _number(value: int | None) -> int:

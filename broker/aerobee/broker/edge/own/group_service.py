@@ -9,15 +9,23 @@ from typing import Any
 import grpc
 
 from aerobee.access.meter import hold_subscriptions
-from aerobee.access.running import groups_read, groups_seen, topics_seen, user_of_call
+from aerobee.access.recorder import source_of
+from aerobee.access.running import (
+    groups_read,
+    groups_seen,
+    sees_everything,
+    topics_seen,
+    user_of_call,
+)
 from aerobee.broker.config import SessionConfig
+from aerobee.broker.edge.own.client_rows import ClientRows, HeardProducer
 from aerobee.broker.edge.own.convert import (
     group_member,
     official_member,
     self_assigning_member,
     subscriptions_of,
 )
-from aerobee.broker.edge.own.group_lag_rows import Asked, group_lag_rows
+from aerobee.broker.edge.own.group_lag_rows import Asked, KeptRows, group_lag_rows
 from aerobee.broker.edge.own.member_session import MemberSession
 from aerobee.broker.edge.own.offset_service import committed_offsets, timeout_s
 from aerobee.broker.edge.own.retry_convert import exponential_of, retry_settings
@@ -36,6 +44,7 @@ from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy, GroupNotFound, InvalidArgument
 from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
+from aerobee.runtime.printable import printable
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -68,14 +77,20 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         clients: ClientTable,
         expressions: CompiledExpressions,
         turns: LoopTurns,
+        producers_beside: Callable[[], Iterable[tuple[str, HeardProducer]]],
         totals: Callable[[], Awaitable[TotalsRead]],
     ) -> None:
         """`on_session_timeout` returns once it is on disk that sessions may last this many ms;
         `on_group` is called for each group that is joined, and raises LimitReached if there are too
         many. `bounds`: a queue's minimum and maximum offset. `make_topics` makes the subscribed
-        topics that are made on demand. `clients` are Apache's. `totals`: what all groups have not
-        read."""
+        topics that are made on demand. `clients` are Apache's. `producers_beside`: those of the
+        protocol beside gRPC, with their addresses. `totals`: what all groups have not read."""
         self._totals = totals
+        everything = Asked("", "", lambda group: True, lambda topic: True)
+        self._all_rows = KeptRows(
+            lambda found: self._lag_rows(found, everything), clock.monotonic_s
+        )
+        self._rows = ClientRows(coordinator, clients, producers_beside, clock, turns)
         self._clients = clients
         self._turns = turns
         self._expressions = expressions
@@ -108,7 +123,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             first = await context.read()
             if first is grpc.aio.EOF:
                 return
-            member = await self._join(first, session)
+            member = await self._join(first, session, context)
             try:
                 while (event := await context.read()) is not grpc.aio.EOF:
                     if event.WhichOneof("event") == "leave":
@@ -127,7 +142,9 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         finally:
             session.finish()
 
-    async def _join(self, event: broker_pb2.MemberEvent, session: MemberSession) -> Member:
+    async def _join(
+        self, event: broker_pb2.MemberEvent, session: MemberSession, context: Context
+    ) -> Member:
         if event.WhichOneof("event") != "join":
             raise InvalidArgument("the first event of a membership stream must be Join")
         join = event.join
@@ -155,6 +172,8 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             session_timeout_s=timeout_ms / 1_000,
             last_heartbeat_s=self._clock.monotonic_s(),
             user=user_of_call({}),
+            address=source_of(context.peer()),
+            version=printable(join.version),
         )
         held = [lease for lease in shown if not self._offsets.is_ended(*lease)]
         self._removal.check_joinable(join.group)
@@ -219,20 +238,28 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
     ) -> broker_pb2.GroupLagRows:
         self._offsets.check_known()
         found = await self._totals()
-        await self._turns.turn(LISTINGS)
-        now_s = self._clock.monotonic_s()
-        self._coordinator.expire(now_s)
-        rows = await group_lag_rows(
-            found,
-            self._known(),
-            self._client_ids,
-            Asked(request.topic, request.group, groups_read(), topics_seen()),
-            now_s=now_s,
-            turns=self._turns,
-        )
+        if request.topic or request.group or not sees_everything():
+            asked = Asked(request.topic, request.group, groups_read(), topics_seen())
+            rows = await self._lag_rows(found, asked)
+        else:
+            rows = await self._all_rows.rows(found)
         # What was read is worth nothing if this broker is no longer the master.
         self._offsets.check_known()
         return rows
+
+    async def _lag_rows(self, found: TotalsRead, asked: Asked) -> broker_pb2.GroupLagRows:
+        await self._turns.turn(LISTINGS)
+        now_s = self._clock.monotonic_s()
+        self._coordinator.expire(now_s)
+        return await group_lag_rows(
+            found, self._known(), self._client_ids, asked, now_s=now_s, turns=self._turns
+        )
+
+    async def ListClients(
+        self, request: broker_pb2.ListClientsRequest, context: Context
+    ) -> broker_pb2.ListClientsResponse:
+        self._offsets.check_known()
+        return await self._rows.page(request)
 
     def _known(self) -> set[str]:
         official = self._clients.groups()

@@ -149,6 +149,9 @@ class BrokerNeeds:
         groups = self._of.group(wanted, _READ) if wanted else self._of.all_groups(_READ)
         return (groups, self._of.topic(request.topic, _READ)) if request.topic else (groups,)
 
+    def every_group_seen(self, request: Any, _: str) -> Iterable[Need]:
+        return (self._of.all_groups(_READ),)
+
     def group_seen(self, request: Any, _: str) -> Iterable[Need]:
         return (self._of.group(request.group, _READ),)
 
@@ -215,6 +218,7 @@ def _group_needs(of: BrokerNeeds) -> dict[str, MethodNeeds]:
         "Membership": needing(of.member),
         "ListGroups": needing(of.all_groups),
         "ListGroupLags": needing(of.all_groups_seen),
+        "ListClients": needing(of.every_group_seen),
         "DescribeGroup": needing(of.group_seen),
         "DeleteGroup": administering(of.group_deleted),
         "ConfigureGroup": administering(of.group_changed),

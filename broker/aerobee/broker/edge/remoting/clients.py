@@ -242,6 +242,10 @@ class RemotingClients:
     def producers_of(self, group: str) -> list[tuple[Connection, Producing]]:
         return [(each, self._producing[each]) for each in self._producers.get(group, ())]
 
+    def all_producing(self) -> list[tuple[str, Producing]]:
+        """With their addresses."""
+        return [(connection.peer, each) for connection, each in self._producing.items()]
+
     def producer_groups(self) -> list[str]:
         """Those that have connections here, sorted."""
         return sorted(self._producers)

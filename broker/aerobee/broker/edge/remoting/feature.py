@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from aerobee.access.needs import Resources
@@ -14,7 +14,7 @@ from aerobee.broker.cold_reads.read_pool import ReadPool
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.feature import Delays
 from aerobee.broker.edge.remoting.assignments import Assignments
-from aerobee.broker.edge.remoting.clients import RemotingClients
+from aerobee.broker.edge.remoting.clients import Producing, RemotingClients
 from aerobee.broker.edge.remoting.cluster import Cluster
 from aerobee.broker.edge.remoting.conversations import Conversations
 from aerobee.broker.edge.remoting.dead_letters import RemotingDeadLetters
@@ -126,6 +126,10 @@ class Parts(Protocol):
         """What gets the connections on gRPC's ports that are not gRPC."""
         ...
 
+    def list_producers_beside(self, found: Callable[[], Iterable[tuple[str, Producing]]]) -> None:
+        """Who produces over these connections, with addresses."""
+        ...
+
 
 class Remoting(Feature):
     """On the loop."""
@@ -147,6 +151,7 @@ class Remoting(Feature):
             clock,
             is_master=parts.roles.may_act,
         )
+        parts.list_producers_beside(self.clients.all_producing)
         self.locks = OrderLocks(
             config.broker_name, self.members, parts.offsets, clock, check_master=check_master
         )
