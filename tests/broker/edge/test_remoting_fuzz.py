@@ -16,8 +16,8 @@ from tests.broker.conftest import RunningBroker
 from tests.support.remoting_peer import Peer, peer_at
 
 SERVED = (10, 11, 12, 14, 15, 17, 21, 26, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 41, 42, 46,
-          200, 201, 202, 203, 204, 207, 208, 215, 222, 223, 300, 303, 305, 307, 309, 310, 314, 315, 320,
-          324, 325, 328, 343, 345, 351, 352, 361, 370, 400, 401, 3004, 3005, 3009,
+          200, 201, 202, 203, 204, 207, 208, 215, 222, 223, 300, 303, 305, 307, 309, 310, 314, 315,
+          320, 324, 325, 328, 343, 345, 351, 352, 361, 370, 400, 401, 3004, 3005, 3009,
           3010, 200050, 200051, 200053, 200054, 200055, 200151)  # fmt: skip
 NAMES = ("topic", "consumerGroup", "group", "producerGroup", "queueId", "queueOffset", "sysFlag",
          "maxMsgNums", "maxMsgBytes", "commitOffset", "suspendTimeoutMillis", "subscription",
