@@ -170,16 +170,7 @@ class Remoting(Feature):
         self.progress = Progress(
             parts.offsets, parts.queues, parts.guard, parts.store, self.clients
         )
-        self.pulls = Pulls(
-            parts.egress,
-            self.clients,
-            self.progress,
-            coordinator.ownership,
-            clock,
-            is_popped=self.modes.is_pop,
-            on_delivered=parts.traffic.delivered,
-        )
-        self._wire_pops(parts)
+        self._wire_reading(parts)
         self.send_backs = RemotingSendBacks(
             parts.retries.send_backs,
             parts.lookup,
@@ -194,7 +185,6 @@ class Remoting(Feature):
             self.clients,
             Resources(config.cluster),
         )
-        self.assignments = Assignments(self.cluster, self.members, self.modes)
         self.lookups = RemotingLookups(parts.lookup, Resources(config.cluster))
         self._wire_tools(parts)
         parts.transactions.ask_also(self.transactions)
@@ -206,7 +196,18 @@ class Remoting(Feature):
             parts.serve_beside(self.server)
             self.edges = (RemotingEdge(self.pulls, self.pops),)
 
-    def _wire_pops(self, parts: Parts) -> None:
+    def _wire_reading(self, parts: Parts) -> None:
+        """What hands out messages, and says who reads which queue."""
+        self.pulls = Pulls(
+            parts.egress,
+            self.clients,
+            self.progress,
+            parts.coordinator.ownership,
+            parts.clock,
+            is_popped=self.modes.is_pop,
+            on_delivered=parts.traffic.delivered,
+        )
+        self.assignments = Assignments(self.cluster, self.members, self.modes)
         own = _own_pops(parts)
         self.pops = _pops(parts, own, self.clients)
         self.pop_handles = PopHandles(own, parts.popping.pops)
