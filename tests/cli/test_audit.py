@@ -47,7 +47,14 @@ def test_every_argument_is_in_the_help() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--bogus"], ["--limit", "colour=3"], ["--watch", "--deep"], ["--format", "pdf"]]
+    "arguments",
+    [
+        ["--bogus"],
+        ["--limit", "colour=3"],
+        ["--watch", "--deep"],
+        ["--watch", "--deep", "--store", ".", "--engine", "spark"],
+        ["--format", "pdf"],
+    ],
 )
 def test_wrong_usage_has_a_code_that_no_finding_has(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, ["audit", *arguments])

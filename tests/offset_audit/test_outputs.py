@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.offset_audit.outputs.after import after
+from aerobee.offset_audit.outputs.after import FINDINGS_MAX, after
 from aerobee.offset_audit.outputs.console import printed
 from aerobee.offset_audit.outputs.local_files import replace_file
 from aerobee.offset_audit.outputs.prometheus import metrics_text
@@ -228,17 +228,32 @@ def test_an_earlier_finding_is_cured_only_if_this_run_could_have_found_it_again(
             finding("ROUTE", "broker-b"),
         ],
     }
-    now = [finding("LAG", None, group="mail", evidence="It lags more.")]
+    now = [
+        finding("LAG", None, group="mail", evidence="It lags more."),
+        finding("STUCK", None, group="mail"),
+    ]
     brokers = [
         {"broker_name": "broker-a", "answered": True},
         {"broker_name": "broker-b", "answered": False},
     ]
-    told = after(earlier, now, findings_total=1, not_asked=["GAP"], brokers=brokers)
+    told = after(earlier, now, findings_total=2, not_asked=["GAP"], brokers=brokers)
     assert [one["group"] for one in told.cured] == ["billing"]
     assert [one["group"] for one in told.still] == ["mail"]
     assert [one["check"] for one in told.unknown] == ["GAP", "ROUTE"]
+    assert [one["check"] for one in told.new or ()] == ["STUCK"]
     text = printed(replace(SUMMARY, after=told), "text")
-    assert "of the findings of run then: 1 cured, 1 still there, 2 not known now\n" in text
+    assert "since run then: 1 new, 1 cured, 1 still there, 2 not known now\n" in text
+    assert "  new: STUCK: STUCK.\n" in text
+    assert "  still there: LAG: LAG.\n" in text
     assert "  cured: LAG: LAG.\n" in text
+    of_history = printed(replace(SUMMARY, after=replace(told, is_asked=False)), "text")
+    assert "  cured: LAG: LAG.\n" in of_history
+    assert "  still there: LAG" not in of_history
     of_many = after(earlier, now, findings_total=999, not_asked=[], brokers=brokers)
     assert of_many.cured == ()
+    of_one_group = after(
+        earlier, now, findings_total=2, not_asked=[], brokers=brokers, groups=["mail"]
+    )
+    assert of_one_group.cured == ()
+    many = {**earlier, "findings": [finding("GAP", topic=f"t-{n}") for n in range(FINDINGS_MAX)]}
+    assert after(many, now, findings_total=2, not_asked=[], brokers=brokers).new is None

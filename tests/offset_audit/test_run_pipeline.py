@@ -199,6 +199,14 @@ def test_a_finding_is_remembered_from_run_to_run(runs: Runs) -> None:
     assert (new["group"], new["check"]) == ("mailer", "STOPPED")
     assert new["first_seen_ms"] == narrow.run_at_ms
     assert {one.exit_code for one in (first, again, narrow)} == {1}
+    # The history says what became of the findings of the run before.
+    assert first.after is None
+    assert narrow.after is None
+    told = again.after
+    assert told is not None
+    assert (told.run_id, told.new, told.is_asked) == (first.run_id, (), False)
+    assert [one["group"] for one in told.cured] == ["mailer"]
+    assert [one["group"] for one in told.still] == ["billing"]
 
     ledger = Ledger(runs.engine.ledger_files(f"{runs.away}/out"))
     newest = ledger.newest_runs(["harbour"], 10)

@@ -123,3 +123,5 @@ def test_spark_submit_gives_the_same_document_and_exit_code(store: Path, tmp_pat
 def test_wrong_arguments_end_before_spark(capsys: pytest.CaptureFixture[str]) -> None:
     assert submit.main(["--limit", "nonsense=1"]) == USAGE
     assert "known are: lag-messages" in capsys.readouterr().err
+    assert submit.main(["--watch", "--deep", "--store", "/data"]) == USAGE
+    assert "works without Spark" in capsys.readouterr().err

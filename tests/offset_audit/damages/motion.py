@@ -38,6 +38,7 @@ from aerobee.consumer_client import (
 )
 from aerobee.errors import AerobeeError
 from aerobee.offset_audit.outputs.summary import Summary
+from aerobee.offset_audit.run.kept import Kept
 from aerobee.offset_audit.run.local_run import LocalRun
 from aerobee.offset_audit.run.request import AuditRequest, StorePlace
 from aerobee.producer_client import Producer
@@ -256,6 +257,7 @@ async def audits_in_motion(folder: Path, audits: int, seed: int) -> AsyncIterato
     """Every disturbance as often as any other, at a stage of the audit that the seed decides."""
     loop = asyncio.get_running_loop()
     chance = random.Random(seed)
+    kept = Kept()
     async with motion(folder) as moving:
         disturbances = moving.disturbances()
         requests = moving.requests()
@@ -269,7 +271,10 @@ async def audits_in_motion(folder: Path, audits: int, seed: int) -> AsyncIterato
                 time.sleep(chance.random())
 
             request = requests[chance.randrange(len(requests))]
-            summary = await asyncio.to_thread(audit, LocalRun(), request, {stage: disturb})
+            kept.begin(is_full=False)
+            # Every other one knows what those before it have read, as the runs of a watch.
+            engine = LocalRun(None, kept if number % 2 else None)
+            summary = await asyncio.to_thread(audit, engine, request, {stage: disturb})
             for one in running:
                 await asyncio.wrap_future(one)
             yield Outcome(number, name, stage, untrue(summary, name))

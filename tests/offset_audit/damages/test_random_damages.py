@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from aerobee.offset_audit.run.kept import Kept
+from aerobee.offset_audit.run.local_run import LocalRun
+from aerobee.offset_audit.run.request import AuditRequest, StorePlace
+from tests.offset_audit.damages.auditing import audit
 from tests.offset_audit.damages.base_store import BaseStores
 from tests.offset_audit.damages.campaign import FOUND, MISSED, UNPLACED, all_stores, campaign
-from tests.offset_audit.damages.random_damages import CHANGES
+from tests.offset_audit.damages.random_damages import CHANGES, damage
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +36,34 @@ def test_a_random_damage_is_found_or_changes_nothing_that_is_served(
     assert len(outcomes) == DAMAGES
     assert [one for one in outcomes if one.result in (UNPLACED, MISSED)] == []
     assert Counter(one.result for one in outcomes)[FOUND] >= DAMAGES // 4
+
+
+def test_a_run_that_knows_the_undamaged_stores_finds_what_one_that_reads_all_finds(
+    stores: list[BaseStores], tmp_path: Path
+) -> None:
+    roots = [tmp_path / f"d{number}" for number in range(DAMAGES)]
+    chosen = [stores[number % len(stores)] for number in range(DAMAGES)]
+    for root, bases in zip(roots, chosen, strict=True):
+        shutil.copytree(bases.final, root, ignore=shutil.ignore_patterns("lock"))
+    request = AuditRequest(
+        stores=tuple(StorePlace(str(root), root.name, 0) for root in roots), is_deep=True
+    )
+
+    def told(engine: LocalRun) -> Counter[tuple[object, ...]]:
+        names = ("check", "severity", "broker_name", "topic", "queue_id", "evidence", "affected")
+        found = audit(engine, request).findings
+        return Counter(tuple(one[name] for name in names) for one in found)
+
+    kept = Kept()
+    sound = told(LocalRun(None, kept))
+    for number, (root, bases) in enumerate(zip(roots, chosen, strict=True)):
+        if number % 2:
+            damage(root, bases, random.Random(f"{SEED}/{number}"))
+    kept.begin(is_full=False)
+    damaged = told(LocalRun(None, kept))
+    assert kept.spared_bytes > 0
+    assert damaged == told(LocalRun())
+    assert damaged != sound
 
 
 @pytest.mark.parametrize("kind", CHANGES)

@@ -51,7 +51,7 @@ class GeneratedStore:
     queues_each: int = 8
     segment_bytes: int = 1 << 30
     queue_file_entries: int = 300_000
-    messages_per_ms: int = 100
+    messages_per_ms: float = 100
     """How many messages are stored per millisecond."""
 
     @property
@@ -94,6 +94,10 @@ class GeneratedStore:
         found: Int64Array = segments * self.segment_bytes + places * self.record_bytes
         return found
 
+    def stored_ms(self, numbers: Int64Array) -> Int64Array:
+        """When records were stored."""
+        return START_MS + np.floor_divide(numbers, self.messages_per_ms).astype(np.int64)
+
     def write_log(self) -> None:
         folder = self.root / "commitlog"
         folder.mkdir(parents=True, exist_ok=True)
@@ -122,7 +126,7 @@ class GeneratedStore:
             _put(part, QUEUE_ID_AT, queue_ids, ">i4")
             _put(part, QUEUE_OFFSET_AT, offsets, ">i8")
             _put(part, PHYSICAL_OFFSET_AT, self.positions(numbers), ">i8")
-            _put(part, STORE_TIMESTAMP_AT, START_MS + numbers // self.messages_per_ms, ">i8")
+            _put(part, STORE_TIMESTAMP_AT, self.stored_ms(numbers), ">i8")
             _put_digits(part, topic_at, topics, 5)
             _put_digits(part, key_at + _KEY_DIGITS - 18, numbers, 18)
             yield part
@@ -172,7 +176,7 @@ class GeneratedStore:
         topics = {self.topic(number): bean for number in range(self.topics)}
         document = {"dataVersion": {"counter": 1}, "topicConfigTable": topics}
         (self.root / "config" / "topics.json").write_text(json.dumps(document))
-        last_ms = START_MS + (self.records - 1) // self.messages_per_ms
+        last_ms = int(self.stored_ms(np.array([self.records - 1]))[0])
         checkpoint = Checkpoint(last_ms, last_ms, 0, 0, 0)
         (self.root / "checkpoint").write_bytes(checkpoint.encode())
 

@@ -17,10 +17,18 @@ from aerobee.cli.failures import Failure
 from aerobee.cli.options import chosen_format, json_format_option
 from aerobee.cli.output import remark, say
 from aerobee.offset_audit.run.arguments import ARGUMENTS, Argument
-from aerobee.offset_audit.run.choosing import LOCAL, SPARK, chosen_engine, rows_max
+from aerobee.offset_audit.run.choosing import (
+    LOCAL,
+    ONLY_HERE,
+    SPARK,
+    chosen_engine,
+    keeps_parts,
+    rows_max,
+)
 from aerobee.offset_audit.run.exit_codes import USAGE, exit_code_of, is_understood
 from aerobee.offset_audit.run.request import AuditRequest, request_of
 from aerobee.runtime.clock import SystemClock, system_random
+from aerobee.runtime.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from aerobee.offset_audit.outputs.summary import Summary
@@ -116,6 +124,8 @@ def _audit(values: dict[str, Any]) -> int:
 
     require_packages()
     silence_pyspark()
+    if keeps_parts(request) and chosen_engine(request) == SPARK:
+        raise InvalidArgument(ONLY_HERE)
     if chosen_engine(request) == SPARK:
         require_java()
     if request.stores:
@@ -178,13 +188,14 @@ def _on_spark(
 
 def _watch(request: AuditRequest) -> int:
     from aerobee.offset_audit.run.engine import TooManyRows
+    from aerobee.offset_audit.run.kept import Kept
     from aerobee.offset_audit.run.local_run import LocalRun
     from aerobee.offset_audit.run.session import audit_session
     from aerobee.offset_audit.run.spark_run import SparkRun
 
     if chosen_engine(request) == LOCAL:
         try:
-            return _watch_with(LocalRun(rows_max(request)), request)
+            return _watch_with(LocalRun(rows_max(request), Kept()), request)
         except TooManyRows as error:
             remark(f"aerobee: {error}")
     with contextlib.ExitStack() as stack:

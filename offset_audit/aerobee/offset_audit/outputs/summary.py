@@ -15,13 +15,12 @@ from typing import Any
 from aerobee.offset_audit.checks.check import Severity
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
-from aerobee.offset_audit.outputs.after import After
+from aerobee.offset_audit.outputs.after import FINDINGS_MAX, After
 from aerobee.offset_audit.outputs.together import rank
 from aerobee.offset_audit.outputs.verdict import effect_of, found, lost, not_read
 
 SCHEMA_VERSION = 1
 
-FINDINGS_MAX = 200
 GROUPS_MAX = 100
 WAITING_MAX = 100
 BROKERS_MAX = 100
@@ -77,7 +76,8 @@ class Summary:
     notes: tuple[str, ...] = ()
     """What the run was asked for but could not see, a sentence each."""
     after: After | None = None
-    """What became of the findings of the run that `--after` names."""
+    """What is new, and what became of the findings, since the run that `--after` names, or the
+    newest comparable one of the history."""
     not_asked: tuple[str, ...] = ()
     """Checks that a run of this depth, with these sources, does not make."""
 

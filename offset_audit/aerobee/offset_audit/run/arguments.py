@@ -68,7 +68,8 @@ ARGUMENTS = (
     Argument("report", "Write the HTML report to this file.", "FILE"),
     Argument(
         "after",
-        "Say which findings of an earlier run are cured; FILE is its summary.json.",
+        "Say what is new since an earlier run, and which of its findings are cured; FILE is its "
+        "summary.json.",
         "FILE",
     ),
     Argument("format", f"The format of standard output ({FORMATS[0]}).", "FORMAT", choices=FORMATS),
@@ -78,7 +79,11 @@ ARGUMENTS = (
         "KEY=NUMBER",
         is_repeatable=True,
     ),
-    Argument("watch", "Repeat the audit on one screen until Ctrl-C."),
+    Argument(
+        "watch",
+        "Repeat the audit on one screen until Ctrl-C. Without Spark, a run reads only what is new, "
+        "and once an hour everything.",
+    ),
     Argument(
         "interval", f"Seconds between runs with --watch ({DEFAULT_WATCH_S}).", "N", is_number=True
     ),

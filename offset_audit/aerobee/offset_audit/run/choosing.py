@@ -18,6 +18,10 @@ ROWS_MAX: Final = 300_000
 """Of one source. This process judges them in about the time that Spark needs to start."""
 DEEP_BYTES_MAX: Final = 1 << 30
 """Of the stores whose every byte is read."""
+ONLY_HERE: Final = (
+    "--watch --deep works without Spark: leave out --master, --spark, --engine spark and paths "
+    "with a scheme, or run --deep without --watch"
+)
 
 
 def chosen_engine(request: AuditRequest) -> str:
@@ -30,12 +34,19 @@ def chosen_engine(request: AuditRequest) -> str:
         return SPARK
     if any("://" in path for path in (*paths, *written)):
         return SPARK
-    return SPARK if request.is_deep and _bytes_of(paths) > DEEP_BYTES_MAX else LOCAL
+    is_once = request.is_deep and request.watch_s is None
+    return SPARK if is_once and _bytes_of(paths) > DEEP_BYTES_MAX else LOCAL
 
 
 def rows_max(request: AuditRequest) -> int | None:
-    """How many rows of a source this process should hold; None: it was asked to do it anyway."""
-    return None if request.engine == LOCAL else ROWS_MAX
+    """How many rows of a source this process should hold; None: it was asked to do it anyway, or
+    only it can."""
+    return None if request.engine == LOCAL or keeps_parts(request) else ROWS_MAX
+
+
+def keeps_parts(request: AuditRequest) -> bool:
+    """Whether runs reuse what earlier ones have read of stores; Spark reads everything again."""
+    return request.is_deep and request.watch_s is not None
 
 
 def _bytes_of(patterns: Iterable[str]) -> int:

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from aerobee.offset_audit.frames.frame import Engine, Frame
 from aerobee.offset_audit.outputs.ledger import LedgerFiles
+from aerobee.offset_audit.run.kept import Kept
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
 from aerobee.offset_audit.tables import Drill
 
@@ -40,6 +41,10 @@ class RunEngine(Protocol):
 
     @property
     def frames(self) -> Engine: ...
+
+    @property
+    def kept(self) -> Kept | None:
+        """What a watch's next run need not read again; None: it reads everything."""
 
     def read(
         self, reader: DataSourceReader, columns: StructType, *, is_small: bool = False

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,10 +17,16 @@ from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.frames.local_frame import LocalEngine, LocalFrame
 from aerobee.offset_audit.outputs.local_files import LocalLedgerFiles, replace_file
 from aerobee.offset_audit.run.engine import Facts, TooManyRows
-from aerobee.offset_audit.sources.live.journal import OffsetJournalSource
+from aerobee.offset_audit.run.kept import Kept, Rows
+from aerobee.offset_audit.sources.live.journal import (
+    LiveJournalReader,
+    OffsetJournalSource,
+    OneJournal,
+    StoredJournalReader,
+)
 from aerobee.offset_audit.sources.store import drills
 from aerobee.offset_audit.sources.store.columns import Columns
-from aerobee.offset_audit.sources.store.source import StoreSource
+from aerobee.offset_audit.sources.store.source import StoreReader, StoreSource
 from aerobee.offset_audit.tables import Drill
 
 AT_ONCE: Final = 8
@@ -34,8 +41,10 @@ class LocalRun:
 
     name = "local"
 
-    def __init__(self, rows_max: int | None = None) -> None:
+    def __init__(self, rows_max: int | None = None, kept: Kept | None = None) -> None:
+        """`kept`: of earlier runs."""
         self.frames = LocalEngine()
+        self.kept = kept
         self._rows_max = rows_max
 
     def read(
@@ -56,23 +65,44 @@ class LocalRun:
 
     def _read(self, reader: DataSourceReader, names: list[str]) -> LocalFrame:
         found: list[Mapping[str, Any]] = []
-
-        def of_partition(partition: InputPartition) -> list[dict[str, Any]]:
-            rows: list[dict[str, Any]] = []
-            batches: Iterator[Any] = reader.read(partition)
-            for batch in batches:
-                rows += batch.to_pylist()
-                self._bound(len(rows))
-            return rows
-
+        of_partition = self._read_anew if self.kept is None else self._read_new
         pool = ThreadPoolExecutor(AT_ONCE, "audit-reader")
         try:
-            for rows in pool.map(of_partition, reader.partitions()):
+            for rows in pool.map(partial(of_partition, reader), reader.partitions()):
                 found += rows
                 self._bound(len(found))
         finally:
             pool.shutdown(cancel_futures=True)
         return LocalFrame(names, found)
+
+    def _read_anew(self, reader: DataSourceReader, partition: InputPartition) -> Rows:
+        rows: Rows = []
+        batches: Iterator[Any] = reader.read(partition)
+        for batch in batches:
+            rows += batch.to_pylist()
+            self._bound(len(rows))
+        return rows
+
+    def _read_new(self, reader: DataSourceReader, partition: InputPartition) -> Rows:
+        """The same, from what is kept as far as that is still so."""
+        kept = self.kept
+        assert kept is not None
+        if isinstance(reader, LiveJournalReader) and isinstance(partition, OneJournal):
+            address = partition.asked.address
+            rows, known = reader.read_on(partition.asked, kept.journals.pop(address, None))
+            if known is not None:
+                kept.journals[address] = known
+            return rows
+        if not isinstance(reader, StoreReader | StoredJournalReader):
+            return self._read_anew(reader, partition)
+        mark = reader.mark(partition)
+        if mark is not None and (known_rows := kept.rows(mark)) is not None:
+            return known_rows
+        rows = self._read_anew(reader, partition)
+        # A file that was written to while it was read has another mark now.
+        if mark is not None and reader.mark(partition) == mark:
+            kept.keep(mark, rows)
+        return rows
 
     def _bound(self, rows: int) -> None:
         if self._rows_max is not None and rows > self._rows_max:

@@ -27,7 +27,7 @@ from aerobee.offset_audit.checks.registry import all_checks, checks_for
 from aerobee.offset_audit.checks.replicas.leaders import REPLICA
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame, union
-from aerobee.offset_audit.outputs.after import After, after
+from aerobee.offset_audit.outputs.after import FINDINGS_MAX, After, after
 from aerobee.offset_audit.outputs.ledger import SCHEMA_VERSION, Ledger, RunEntry
 from aerobee.offset_audit.outputs.summary import Summary, collect_parts
 from aerobee.offset_audit.run import reading as readings
@@ -137,10 +137,12 @@ def _judge(
     asked = {one.name for one in checks}
     summary = replace(
         summary,
-        notes=tuple(reading.notes),
+        notes=(*reading.notes, *(engine.kept.notes() if engine.kept is not None else ())),
         not_asked=tuple(one.name for one in all_checks() if one.name not in asked),
     )
-    summary = replace(summary, after=_after(request, summary))
+    earlier = comparable(runs, entry.scope)
+    last = (earlier.deep_run if request.is_deep else None) or earlier.any_run
+    summary = replace(summary, after=_after(request, summary, reading.tables, last))
     progress.note(_counts_line(summary))
     judged = Judged(
         entry=replace(entry, findings=summary.findings_total),
@@ -156,15 +158,28 @@ def _judge(
         return publish(request, judged, ledger, engine=engine, progress=progress)
 
 
-def _after(request: AuditRequest, summary: Summary) -> After | None:
-    if request.after is None:
+def _after(
+    request: AuditRequest, summary: Summary, tables: Tables, last: RunEntry | None
+) -> After | None:
+    """Compared with the run that the request names, or with `last`."""
+    earlier = request.after
+    if earlier is None and last is not None:
+        found = tables.earlier_findings.where(F.col("run_id") == last.run_id)
+        if summary.not_asked:
+            found = found.where(~F.col("check").isin(list(summary.not_asked)))
+        rows = found.limit(FINDINGS_MAX).collect()
+        earlier = {"run_id": last.run_id, "run_at_ms": last.run_at_ms, "findings": rows}
+    if earlier is None:
         return None
     return after(
-        request.after,
+        earlier,
         summary.findings,
         findings_total=summary.findings_total,
         not_asked=summary.not_asked,
         brokers=summary.brokers,
+        groups=request.groups,
+        topics=request.topics,
+        is_asked=request.after is not None,
     )
 
 

@@ -114,8 +114,11 @@ def request_of(values: Mapping[str, Any]) -> AuditRequest:
         request = replace(request, cluster=os.environ.get(CLUSTER_VARIABLE) or None)
     if request.engine == "local" and (request.master is not None or request.spark_settings):
         raise InvalidArgument("--engine local needs no --master and no --spark")
-    if request.watch_s is not None and request.is_deep:
-        raise InvalidArgument("--watch repeats snapshots; run --deep without it")
+    if request.watch_s is not None and request.is_deep and (request.is_live or not request.stores):
+        raise InvalidArgument(
+            "--watch --deep reads stores: name some with --store, and no cluster, whose brokers "
+            "would read their whole logs for each run"
+        )
     return request
 
 

@@ -36,6 +36,7 @@ class SparkRun:
     """Uses a session, and what it caches until `forget`."""
 
     name = "spark"
+    kept = None
 
     def __init__(self, session: SparkSession) -> None:
         self.session = session

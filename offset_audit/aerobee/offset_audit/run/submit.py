@@ -13,11 +13,13 @@ import traceback
 from collections.abc import Sequence
 
 from aerobee.offset_audit.run.arguments import parse_arguments
+from aerobee.offset_audit.run.choosing import ONLY_HERE, keeps_parts
 from aerobee.offset_audit.run.exit_codes import exit_code_of, is_understood
 from aerobee.offset_audit.run.java import require_packages, silence_pyspark
 from aerobee.offset_audit.run.progress import PlainProgress, SilentProgress
 from aerobee.offset_audit.run.request import AuditRequest
 from aerobee.runtime.clock import SystemClock, system_random
+from aerobee.runtime.errors import InvalidArgument
 
 PROGRAM = "aerobee-audit"
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
@@ -28,6 +30,8 @@ def main(arguments: Sequence[str]) -> int:
     """The exit code of a run with these arguments."""
     try:
         request = parse_arguments(arguments, program=PROGRAM)
+        if keeps_parts(request):
+            raise InvalidArgument(ONLY_HERE)
         require_packages()
         silence_pyspark()
         return _run(request)

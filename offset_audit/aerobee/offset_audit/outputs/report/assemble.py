@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import fields
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aerobee.offset_audit.outputs.report.data import (
     STATES,
@@ -25,6 +27,10 @@ from aerobee.offset_audit.outputs.report.data import (
     Totals,
 )
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Made = TypeVar("Made", bound="DataclassInstance")
 Row = Mapping[str, Any]
 Rows = Mapping[str, Sequence[Row]]
 Pair = tuple[str, str]
@@ -53,7 +59,7 @@ def assemble(run: RunFacts, first: Rows, second: Rows, bounds: Bounds) -> Report
             topic=row["topic"],
             progress=_progress(row),
             queues=tuple(
-                _queue(queue)
+                _shown(QueueRow, queue)
                 for queue in sorted(
                     queues.get((row["group"], row["topic"]), ()), key=lambda one: one["in_pair"]
                 )
@@ -62,20 +68,12 @@ def assemble(run: RunFacts, first: Rows, second: Rows, bounds: Bounds) -> Report
         for row in second["pairs"]
     ]
     pairs.sort(key=_attention)
-    failed = {
-        row["group"]: Failed(
-            *(row.get(state) for state in ("sent", "finished", "waiting", "again", "dead"))
-        )
-        for row in second["failed"]
-    }
+    failed = {row["group"]: _made(Failed, row) for row in second["failed"]}
     return ReportData(
         run=run,
         totals=_totals(first),
-        counts=tuple(
-            CheckCount(row["check"], row["severity"], row["findings"], row.get("affected"))
-            for row in first["counts"]
-        ),
-        findings=tuple(_finding(row) for row in _ordered(first["findings"])),
+        counts=tuple(_made(CheckCount, row) for row in first["counts"]),
+        findings=tuple(_made(FindingRow, row) for row in _ordered(first["findings"])),
         brokers=tuple(_broker(row) for row in first["brokers"]),
         groups=tuple(
             _group(row, run, pairs, second["points"], failed.get(row["group"]), bounds)
@@ -121,62 +119,25 @@ def _ordered(rows: Iterable[Row]) -> list[Row]:
     )
 
 
-def _finding(row: Row) -> FindingRow:
-    return FindingRow(
-        check=row["check"],
-        severity=row["severity"],
-        evidence=row.get("evidence", ""),
-        affected=row.get("affected"),
-        command=row.get("command", ""),
-        cluster=row.get("cluster", ""),
-        broker_name=row.get("broker_name", ""),
-        broker_id=row.get("broker_id"),
-        role=row.get("role", ""),
-        epoch=row.get("epoch"),
-        topic=row.get("topic", ""),
-        queue_id=row.get("queue_id"),
-        group=row.get("group", ""),
-        state=row.get("state", ""),
-        previous_state=row.get("previous_state", ""),
-        first_seen_ms=row.get("first_seen_ms"),
-    )
+def _made(kind: type[Made], row: Row, **more: Any) -> Made:
+    """With a row's values and `more`; a text that it does not have is empty, anything else not
+    known."""
+    known = {one.name: "" if one.type == "str" else None for one in fields(kind)}
+    return kind(**{name: more.get(name, row.get(name, known[name])) for name in known})
 
 
 def _broker(row: Row) -> BrokerRow:
     in_sync = row.get("in_sync")
-    return BrokerRow(
-        broker_name=row.get("broker_name", ""),
-        broker_id=row.get("broker_id"),
-        role=row.get("role", ""),
+    return _made(
+        BrokerRow,
+        row,
         answered=row.get("answered", False),
-        error=row.get("error", ""),
-        address=row.get("address", ""),
-        epoch=row.get("epoch"),
-        version=row.get("version", ""),
-        log_min_offset=row.get("log_min_offset"),
-        appended_end=row.get("appended_end"),
-        confirmed_end=row.get("confirmed_end"),
         in_sync=None if in_sync is None else tuple(in_sync),
-        replication_mode=row.get("replication_mode", ""),
-        flush_mode=row.get("flush_mode", ""),
     )
 
 
-def _queue(row: Row) -> QueueRow:
-    return QueueRow(
-        broker_name=row.get("broker_name", ""),
-        queue_id=row["queue_id"],
-        committed_offset=row.get("committed_offset"),
-        min_offset=row.get("min_offset"),
-        max_offset=row.get("max_offset"),
-        lag=row.get("lag"),
-        matching_lag=row.get("matching_lag"),
-        first_unread_ms=row.get("first_unread_ms"),
-        committed_at_ms=row.get("committed_at_ms"),
-        holder=row.get("holder", ""),
-        state=row.get("state", "UNKNOWN"),
-        since_ms=row.get("since_ms"),
-    )
+def _shown(kind: type[Made], row: Row) -> Made:
+    return _made(kind, row, state=row.get("state", "UNKNOWN"))
 
 
 def _group(
@@ -187,7 +148,7 @@ def _group(
     failed: Failed | None,
     bounds: Bounds,
 ) -> GroupRow:
-    mine = sorted((one for one in points if one["group"] == row["group"]), key=_moment)
+    mine = sorted((one for one in points if one["group"] == row["group"]), key=itemgetter("at_ms"))
     return GroupRow(
         group=row["group"],
         members=row.get("members"),
@@ -205,11 +166,6 @@ def _group(
         pairs=tuple(pair for pair in pairs if pair.group == row["group"])[: bounds.pairs_each],
         failed=failed,
     )
-
-
-def _moment(point: Row) -> int:
-    moment: int = point["at_ms"]
-    return moment
 
 
 def _topics(
@@ -247,21 +203,8 @@ def _heat(chosen: Sequence[Pair], cells: Sequence[Row]) -> tuple[HeatRow, ...]:
             topic=chosen[place][1],
             queues=by_place[place][0]["row_queues"],
             cells=tuple(
-                HeatCell(
-                    broker_name=cell.get("broker_name", ""),
-                    queue_id=cell["queue_id"],
-                    queues=cell["queues"],
-                    lag=cell.get("lag"),
-                    first_unread_ms=cell.get("first_unread_ms"),
-                    state=cell.get("state", "UNKNOWN"),
-                )
-                for cell in sorted(by_place[place], key=_cell_number)
+                _shown(HeatCell, cell) for cell in sorted(by_place[place], key=itemgetter("cell"))
             ),
         )
         for place in sorted(by_place)
     )
-
-
-def _cell_number(cell: Row) -> int:
-    number: int = cell["cell"]
-    return number

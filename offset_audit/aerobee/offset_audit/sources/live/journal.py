@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final, TypeAlias
 
@@ -29,6 +30,7 @@ from aerobee.offset_audit.sources.live.asking import BrokerAddress, find_journal
 from aerobee.offset_audit.sources.live.options import LiveOptions, parse_options
 from aerobee.offset_audit.sources.store.conditions import Conditions
 from aerobee.offset_audit.sources.store.options import StoreOptions
+from aerobee.offset_audit.sources.store.part_marks import Mark
 from aerobee.offset_audit.sources.store.plain_values import int64, queue_number, text_of
 from aerobee.offset_audit.sources.store.source import StoreReader
 from aerobee.offset_audit.tables import JOURNAL, ORIGIN
@@ -103,6 +105,31 @@ class JournalRecord:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class KnownJournal:
+    """A broker's journal, as it was read before."""
+
+    last: JournalRecord
+    rows: list[Mapping[str, Any]]
+    """Of JOURNAL, in order."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """How far one reading of a journal came."""
+
+    begin: int | None = None
+    """The first offset; None: the options decide."""
+    last: JournalRecord | None = None
+    is_whole: bool = False
+
+    def passed(self, records: Iterable[JournalRecord]) -> Iterator[JournalRecord]:
+        for record in records:
+            self.last = record
+            yield record
+        self.is_whole = True
+
+
 class LiveJournalReader(DataSourceReader):
     """Pulls as a reader without a group, so nothing in the cluster changes."""
 
@@ -113,14 +140,39 @@ class LiveJournalReader(DataSourceReader):
         return [OneJournal(asked) for asked in find_journals(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, OneJournal):
-            return
-        asked, given = partition.asked, False
+        if isinstance(partition, OneJournal):
+            yield from self._read(partition.asked, _Reading())
+
+    def read_on(
+        self, asked: BrokerAddress, known: KnownJournal | None
+    ) -> tuple[list[Mapping[str, Any]], KnownJournal | None]:
+        """The rows that `read` gives, but only records after those of `known` are pulled; and what
+        is known now, None if the journal was not read to its end."""
+        rows: list[Mapping[str, Any]] = []
+        reading = _Reading()
+        if known is not None and (first := self._wanted_of(asked, known)) is not None:
+            reading = _Reading(known.last.journal_offset + 1, known.last)
+            rows += [row for row in known.rows if row["journal_offset"] >= first]
+        read = [row for batch in self._read(asked, reading) for row in batch.to_pylist()]
+        if not reading.is_whole:
+            return [row for row in read if row["kind"] == UNREAD], None
+        rows += read
+        return rows, None if reading.last is None else KnownJournal(reading.last, rows)
+
+    def _wanted_of(self, asked: BrokerAddress, known: KnownJournal) -> int | None:
+        """From which offset on its rows are still wanted; None: it is another journal now. A broker
+        that does not answer will say so when it is read."""
+        with suppress(errors.AerobeeError):
+            return asyncio.run(_still_first(asked, self._options, known.last))
+        return None
+
+    def _read(self, asked: BrokerAddress, reading: _Reading) -> Iterator[pa.RecordBatch]:
+        given = False
         origin: Origin = asked.cluster or None, asked.broker_name or None, asked.broker_id
         try:
             with asyncio.Runner() as runner:
-                records = pull_records(asked, self._options)
-                for batch in _batches(_drain(runner, records)):
+                records = pull_records(asked, self._options, reading.begin)
+                for batch in _batches(reading.passed(_drain(runner, records))):
                     given, origin = True, _origin_of(batch)
                     yield batch
         except errors.AerobeeError as error:
@@ -150,6 +202,11 @@ class StoredJournalReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from _batches(self._found(partition))
 
+    def mark(self, partition: InputPartition) -> Mark | None:
+        """What the partition's rows depend on; None: they are to be read."""
+        found = self._records.mark(partition)
+        return None if found is None else replace(found, key=(self._since_ms, *found.key))
+
     def _found(self, partition: InputPartition) -> Iterator[JournalRecord]:
         for batch in self._records.read(partition):
             for row in batch.to_pylist():
@@ -176,9 +233,9 @@ def whole_journals(rows: Frame) -> tuple[Frame, list[str]]:
 
 
 async def pull_records(
-    asked: BrokerAddress, options: LiveOptions
+    asked: BrokerAddress, options: LiveOptions, begin: int | None = None
 ) -> AsyncIterator[list[JournalRecord]]:
-    """All records from the first wanted one to the journal's current end."""
+    """All records from `begin`, or the first wanted one, to the journal's current end."""
     channels = Channels(tls=dialled_tls(None))
     timeout_ms = options.timeout_ms
     try:
@@ -187,15 +244,11 @@ async def pull_records(
         )
         who = stats.identity
         origin = who.cluster, who.broker_name, who.broker_id
-        offset = await _first_offset(channels, asked.address, options)
+        offset = begin
+        if offset is None:
+            offset = await _first_offset(channels, asked.address, options)
         while True:
-            request = broker_pb2.PullRequest(
-                topic=JOURNAL_TOPIC,
-                queue_id=JOURNAL_QUEUE,
-                offset=offset,
-                max_bytes=PULL_BYTES,
-                max_messages=PULL_MESSAGES,
-            )
+            request = _pull_from(offset, PULL_MESSAGES)
             answer = await channels.call(asked.address, PULL, request, timeout_ms=timeout_ms)
             if answer.code == common_pb2.NO_NEW_MESSAGE:
                 return
@@ -210,6 +263,37 @@ async def pull_records(
             offset = answer.next_offset
     finally:
         await channels.close()
+
+
+async def _still_first(
+    asked: BrokerAddress, options: LiveOptions, last: JournalRecord
+) -> int | None:
+    """The first wanted offset, if the journal still has `last` and it is wanted."""
+    channels = Channels(tls=dialled_tls(None))
+    try:
+        first = await _first_offset(channels, asked.address, options)
+        if first > last.journal_offset:
+            return None
+        request = _pull_from(last.journal_offset, 1)
+        answer = await channels.call(asked.address, PULL, request, timeout_ms=options.timeout_ms)
+        found = next(iterate_records(answer.records), None)
+        is_last = found is not None and (found.queue_offset, bytes(found.body)) == (
+            last.journal_offset,
+            last.body,
+        )
+        return first if is_last else None
+    finally:
+        await channels.close()
+
+
+def _pull_from(offset: int, messages: int) -> broker_pb2.PullRequest:
+    return broker_pb2.PullRequest(
+        topic=JOURNAL_TOPIC,
+        queue_id=JOURNAL_QUEUE,
+        offset=offset,
+        max_bytes=PULL_BYTES,
+        max_messages=messages,
+    )
 
 
 async def _first_offset(channels: Channels, address: str, options: LiveOptions) -> int:

@@ -8,16 +8,14 @@ out.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Final, Self
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
 from aerobee.offset_audit.sources.messages.place import Bounds
-from aerobee.offset_audit.sources.store.files import StoreFile
-from aerobee.offset_audit.sources.store.open_file import OpenFile
+from aerobee.offset_audit.sources.store.open_file import OpenFile, OpenFiles
 from aerobee.store.format.consume_queue_entry import ENTRY_SIZE, unpack_entries, unpack_entry
 from aerobee.store.format.record_arrays import Int64Array
 from aerobee.store.format.record_layout import (
@@ -34,33 +32,15 @@ _SEARCH_ENTRIES: Final = 1_024
 _HEAD_BYTES: Final = BORN_HOST_AT + 20 + 8
 
 
-class QueueEntries:
+class QueueEntries(OpenFiles):
     """The entries of one queue. Raises FileNotFoundError if a file has just been deleted."""
-
-    def __init__(self, files: Sequence[StoreFile]) -> None:
-        self._files = list(files)
-        self._starts = [file.base // ENTRY_SIZE for file in self._files]
-        self._open: dict[int, OpenFile] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for file in self._open.values():
-            file.close()
-        self._open.clear()
 
     def bounds(self, log_begin: int) -> Bounds:
         """Offsets of the messages that the log still has."""
-        if not self._files:
+        if not self.files:
             return Bounds(0, 0)
         end = self._end()
-        begin = self._starts[0]
+        begin = self._start(0)
         # Usually the first file has neither blanks nor entries that the log has lost.
         if begin < end and self._is_blank(begin):
             begin = self._search(begin, end, lambda offset: not self._is_blank(offset))
@@ -68,15 +48,14 @@ class QueueEntries:
             begin = self._search(begin, end, lambda offset: self._position(offset) >= log_begin)
         return Bounds(begin, end)
 
-    def read(self, begin: int, end: int) -> tuple[Int64Array, Int64Array]:
+    def between(self, begin: int, end: int) -> tuple[Int64Array, Int64Array]:
         """Positions and sizes of the entries [begin, end); zeros after a file's end."""
         positions = np.zeros(end - begin, np.int64)
         sizes = np.zeros(end - begin, np.int64)
         at = begin
         while at < end:
-            index = bisect_right(self._starts, at) - 1
-            stop = self._starts[index + 1] if index + 1 < len(self._starts) else end
-            stop = min(stop, end)
+            index = self.index_of(at * ENTRY_SIZE)
+            stop = min(end, self._start(index + 1)) if index + 1 < len(self.files) else end
             if index >= 0:
                 data = self._file(index).read(at * ENTRY_SIZE, stop * ENTRY_SIZE)
                 whole = len(data) // ENTRY_SIZE
@@ -96,7 +75,7 @@ class QueueEntries:
             else:
                 begin = middle + 1
         # One read is cheaper than the last ten steps' reads.
-        return begin + bisect_left(self.read(begin, end)[0], position)
+        return begin + bisect_left(self.between(begin, end)[0], position)
 
     def first_stored(
         self, time_ms: int, bounds: Bounds, read_log: Callable[[int, int], bytes]
@@ -118,10 +97,10 @@ class QueueEntries:
 
     def _end(self) -> int:
         """After the last entry that was written."""
-        index = len(self._files) - 1
+        index = len(self.files) - 1
         while index >= 0:
-            begin = self._starts[index]
-            stop = begin + self._files[index].size // ENTRY_SIZE
+            begin = self._start(index)
+            stop = begin + self.files[index].size // ENTRY_SIZE
             end = self._search(begin, stop, lambda offset: self._entry(offset)[1] <= 0)
             # Entries after a damaged one are still there.
             end = max(end, self._last_written(index, end, stop))
@@ -140,7 +119,7 @@ class QueueEntries:
                 break
             at = max(at, data_at // ENTRY_SIZE)
             upto = min(at + _SCAN_ENTRIES, stop)
-            _, sizes = self.read(at, upto)
+            _, sizes = self.between(at, upto)
             written = np.flatnonzero(sizes > 0)
             if len(written):
                 end = at + int(written[-1]) + 1
@@ -165,15 +144,19 @@ class QueueEntries:
         return self._entry(offset)[0]
 
     def _entry(self, offset: int) -> tuple[int, int]:
-        index = max(0, bisect_right(self._starts, offset) - 1)
+        index = max(0, self.index_of(offset * ENTRY_SIZE))
         data = self._file(index).read(offset * ENTRY_SIZE, (offset + 1) * ENTRY_SIZE)
         if len(data) < ENTRY_SIZE:
             return 0, 0
         position, size, _ = unpack_entry(data)
         return position, size
 
+    def _start(self, index: int) -> int:
+        """The offset of a file's first entry."""
+        return self.bases[index] // ENTRY_SIZE
+
     def _file(self, index: int) -> OpenFile:
-        file = self._open.get(index)
+        file = self.opened(index)
         if file is None:
-            file = self._open[index] = OpenFile(self._files[index])
+            raise FileNotFoundError(self.files[index].path)
         return file

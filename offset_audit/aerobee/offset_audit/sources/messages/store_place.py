@@ -120,8 +120,8 @@ class StorePlace:
         slices: list[QueueSlice] = []
         for one in ranges:
             with QueueEntries(files.get(one.queue, ())) as entries:
-                first, _ = entries.read(one.begin, one.begin + 1)
-                last, _ = entries.read(one.end - 1, one.end)
+                first, _ = entries.between(one.begin, one.begin + 1)
+                last, _ = entries.between(one.end - 1, one.end)
             slices.append(
                 QueueSlice(
                     one.queue.topic,

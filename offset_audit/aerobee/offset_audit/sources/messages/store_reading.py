@@ -121,7 +121,7 @@ class StoreReading:
                     end = entries.first_at(self.log_end, one.begin, one.end)
                 if begin == end:
                     return None
-                positions, sizes = entries.read(begin, end)
+                positions, sizes = entries.between(begin, end)
         except FileNotFoundError:
             queue = self._queue(one)
             rule.apply([Loss(queue, one.begin, one.end, "the queue's files are gone")])

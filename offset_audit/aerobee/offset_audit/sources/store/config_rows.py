@@ -8,7 +8,7 @@ byte; otherwise that is unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
@@ -37,14 +37,33 @@ BATCH_ROWS: Final = 65_536
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConfigReading:
-    """What readers of a store's own tables need."""
+    """What readers of stores' own tables need. Close it.
+
+    The end of a log and what follows the last checkpoint are read once for all tables of a store.
+    """
 
     clock: Clock
     record_bytes_max: int
     is_wanted: Callable[[str, int], bool]
     """By topic and queue id."""
+    _logs: dict[StoreFolder, LogLookup] = field(default_factory=dict)
+    _bounds: dict[StoreFolder, QueueBounds] = field(default_factory=dict)
+
+    def log(self, store: StoreFolder) -> LogLookup:
+        if store not in self._logs:
+            self._logs[store] = LogLookup(store, self.record_bytes_max)
+        return self._logs[store]
+
+    def bounds(self, store: StoreFolder) -> QueueBounds:
+        if store not in self._bounds:
+            self._bounds[store] = QueueBounds(store, self.log(store))
+        return self._bounds[store]
+
+    def close(self) -> None:
+        for log in self._logs.values():
+            log.close()
 
 
 CONFIG_COLUMNS: Final[Mapping[str, Columns]] = {
@@ -84,22 +103,22 @@ def _brokers(piece: StorePiece, reading: ConfigReading) -> Iterator[Row]:
     asked_at_ms = reading.clock.now_ms()
     writer = read_writer(store)
     epochs = read_epochs(store)
-    with LogLookup(store, reading.record_bytes_max) as log:
-        yield {
-            "answered": True,
-            "role": "STORE",
-            "epoch": epochs[-1][0] if epochs else writer.epoch,
-            "instance": writer.instance,
-            "incarnation": writer.incarnation,
-            "log_min_offset": log.begin,
-            "appended_end": log.end,
-            "commits_read_at_ms": asked_at_ms,
-            "ends_read_at_ms": asked_at_ms,
-            "asked_at_ms": asked_at_ms,
-            "answered_at_ms": reading.clock.now_ms(),
-            "entries_until_ms": entries_until_ms(store, log),
-            "keys_until_ms": keys_until_ms(store, log),
-        }
+    log = reading.log(store)
+    yield {
+        "answered": True,
+        "role": "STORE",
+        "epoch": epochs[-1][0] if epochs else writer.epoch,
+        "instance": writer.instance,
+        "incarnation": writer.incarnation,
+        "log_min_offset": log.begin,
+        "appended_end": log.end,
+        "commits_read_at_ms": asked_at_ms,
+        "ends_read_at_ms": asked_at_ms,
+        "asked_at_ms": asked_at_ms,
+        "answered_at_ms": reading.clock.now_ms(),
+        "entries_until_ms": entries_until_ms(store, log),
+        "keys_until_ms": keys_until_ms(store, log),
+    }
 
 
 def _topics(piece: StorePiece, reading: ConfigReading) -> Iterator[Row]:
@@ -117,18 +136,18 @@ def _topics(piece: StorePiece, reading: ConfigReading) -> Iterator[Row]:
 def _queues(piece: StorePiece, reading: ConfigReading) -> Iterator[Row]:
     store = piece.store
     found: set[tuple[str, int]] = set()
-    with LogLookup(store, reading.record_bytes_max) as log:
-        bounds = QueueBounds(store, log)
-        for number, queue in enumerate(queue_files(store, reading.is_wanted)):
-            name = queue.topic, queue.queue_id
-            found.add(name)
-            if number % piece.shares == piece.share:
-                yield _queue_row(name, bounds.of(name, queue), log, reading)
-        if piece.share == 0:
-            never = QueueEnds(0, 0, -1) if log.begin == 0 else None
-            for name in sorted({*bounds.names, *_configured_queues(store)} - found):
-                if reading.is_wanted(*name):
-                    yield _queue_row(name, bounds.of(name, None) or never, log, reading)
+    log = reading.log(store)
+    bounds = reading.bounds(store)
+    for number, queue in enumerate(queue_files(store, reading.is_wanted)):
+        name = queue.topic, queue.queue_id
+        found.add(name)
+        if number % piece.shares == piece.share:
+            yield _queue_row(name, bounds.of(name, queue), log, reading)
+    if piece.share == 0:
+        never = QueueEnds(0, 0, -1) if log.begin == 0 else None
+        for name in sorted({*bounds.names, *_configured_queues(store)} - found):
+            if reading.is_wanted(*name):
+                yield _queue_row(name, bounds.of(name, None) or never, log, reading)
 
 
 def _queue_row(
@@ -168,18 +187,18 @@ def _commits(piece: StorePiece, reading: ConfigReading) -> Iterator[Row]:
         for queue in queue_files(piece.store, lambda *name: name in wanted)
     }
     read_at_ms = reading.clock.now_ms()
-    with LogLookup(piece.store, reading.record_bytes_max) as log:
-        bounds = QueueBounds(piece.store, log)
-        for name, of_queue in groupby(commits, attrgetter("topic", "queue_id")):
-            queue = queues.get(name)
-            ends = bounds.of(name, queue)
-            for commit in of_queue:
-                first_unread_ms = None
-                if ends is not None and commit.offset < ends.max_offset:
-                    first = max(commit.offset, ends.min_offset)
-                    position = bounds.position_of(name, queue, first)
-                    first_unread_ms = None if position is None else log.store_ms(position)
-                yield _commit_row(commit, first_unread_ms, read_at_ms)
+    log = reading.log(piece.store)
+    bounds = reading.bounds(piece.store)
+    for name, of_queue in groupby(commits, attrgetter("topic", "queue_id")):
+        queue = queues.get(name)
+        ends = bounds.of(name, queue)
+        for commit in of_queue:
+            first_unread_ms = None
+            if ends is not None and commit.offset < ends.max_offset:
+                first = max(commit.offset, ends.min_offset)
+                position = bounds.position_of(name, queue, first)
+                first_unread_ms = None if position is None else log.store_ms(position)
+            yield _commit_row(commit, first_unread_ms, read_at_ms)
 
 
 def _commit_row(commit: Commit, first_unread_ms: int | None, read_at_ms: int) -> Row:
@@ -203,13 +222,13 @@ def _epochs(piece: StorePiece, reading: ConfigReading) -> Iterator[Row]:
 
 
 def _segments(piece: StorePiece, reading: ConfigReading) -> Iterator[Row]:
-    with LogLookup(piece.store, reading.record_bytes_max) as log:
-        for segment in log.segments:
-            yield {
-                "position": segment.base,
-                "size": min(segment.end, log.end) - segment.base,
-                "first_store_ms": log.first_store_ms(segment),
-            }
+    log = reading.log(piece.store)
+    for segment in log.files:
+        yield {
+            "position": segment.base,
+            "size": min(segment.end, log.end) - segment.base,
+            "first_store_ms": log.first_store_ms(segment),
+        }
 
 
 _ROWS: Final[Mapping[str, Callable[[StorePiece, ConfigReading], Iterator[Row]]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, Final
 
 from aerobee.offset_audit.sources.store import entry_rows, record_rows
@@ -95,6 +96,11 @@ class EntryKind:
                 yield from entry_batches(piece, reading)
 
 
+def _reading(clock: Clock, wanted: Wanted) -> closing[ConfigReading]:
+    accepts = wanted.conditions.accepts_queue
+    return closing(ConfigReading(clock, wanted.options.record_bytes_max, accepts))
+
+
 class ConfigKind:
     """One of the tables that a store itself keeps, with the columns of `tables.py`."""
 
@@ -116,12 +122,10 @@ class ConfigKind:
         return plan_stores(stores)
 
     def batches(self, partition: Partition, wanted: Wanted) -> Iterator[Any]:
-        reading = ConfigReading(
-            self._clock, wanted.options.record_bytes_max, wanted.conditions.accepts_queue
-        )
-        for piece in partition.pieces:
-            if isinstance(piece, StorePiece):
-                yield from config_batches(self._table, piece, wanted.columns, reading)
+        with _reading(self._clock, wanted) as reading:
+            for piece in partition.pieces:
+                if isinstance(piece, StorePiece):
+                    yield from config_batches(self._table, piece, wanted.columns, reading)
 
 
 class QueueConfigKind(ConfigKind):
@@ -149,14 +153,12 @@ class SnapshotKind:
         return plan_queue_ends(stores)
 
     def batches(self, partition: Partition, wanted: Wanted) -> Iterator[Any]:
-        reading = ConfigReading(
-            self._clock, wanted.options.record_bytes_max, wanted.conditions.accepts_queue
-        )
-        for piece in partition.pieces:
-            if isinstance(piece, StorePiece):
-                for table in CONFIG_COLUMNS if piece.share == 0 else ("queues",):
-                    for batch in config_batches(table, piece, CONFIG_COLUMNS[table], reading):
-                        yield of_columns(table, batch, wanted.columns)
+        with _reading(self._clock, wanted) as reading:
+            for piece in partition.pieces:
+                if isinstance(piece, StorePiece):
+                    for table in CONFIG_COLUMNS if piece.share == 0 else ("queues",):
+                        for batch in config_batches(table, piece, CONFIG_COLUMNS[table], reading):
+                            yield of_columns(table, batch, wanted.columns)
 
 
 def _snapshot_columns() -> Columns:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from aerobee.offset_audit.sources.store.files import StoreFile, log_segments
 from aerobee.offset_audit.sources.store.folders import StoreFolder
-from aerobee.offset_audit.sources.store.open_file import OpenFile
+from aerobee.offset_audit.sources.store.open_file import OpenFiles
 from aerobee.offset_audit.sources.store.record_search import RECORD_BYTES_MAX, Search
 from aerobee.store.format.record_layout import (
     HOST_V6_EXTRA,
@@ -26,37 +24,17 @@ from aerobee.store.format.record_view import Record
 
 _HEAD_BYTES: Final = STORE_TIMESTAMP_AT + HOST_V6_EXTRA + 8
 _FIRST_READ_BYTES: Final = 4096
-_OPEN_MAX: Final = 64
 
 
-class LogLookup:
-    """The log of one store, whose segments are opened on first use. Close it."""
+class LogLookup(OpenFiles):
+    """The log of one store. Close it."""
 
     def __init__(self, store: StoreFolder, record_bytes_max: int = RECORD_BYTES_MAX) -> None:
-        self.segments = log_segments(store)
-        self._open: dict[int, OpenFile | None] = {}
+        super().__init__(log_segments(store))
         self._record_bytes_max = record_bytes_max
-        self.begin = self.segments[0].base if self.segments else 0
+        self.begin = self.bases[0] if self.bases else 0
         """Where the log begins."""
         self._found_end: tuple[int | None, int] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Segments are opened again on demand."""
-        for file in self._open.values():
-            if file is not None:
-                file.close()
-        self._open.clear()
 
     @property
     def end(self) -> int:
@@ -65,14 +43,11 @@ class LogLookup:
 
     def record_at(self, position: int) -> Record | None:
         """The whole record at a log position that it names itself; None if there is none."""
-        index = bisect_right(self.segments, position, key=lambda segment: segment.base) - 1
-        if index < 0 or position >= self.segments[index].end:
+        index = self.index_of(position)
+        if index < 0 or position >= self.files[index].end:
             return None
-        segment = self.segments[index]
-        file = self._file(index)
-        if file is None:
-            return None
-        data = file.read(position, min(position + _FIRST_READ_BYTES, segment.end))
+        segment = self.files[index]
+        data = self.read(position, min(_FIRST_READ_BYTES, segment.end - position))
         if len(data) < RECORD_SIZE_MIN:
             return None
         size = int.from_bytes(data[:4], "big", signed=True)
@@ -82,7 +57,7 @@ class LogLookup:
         if position + size > segment.end:
             return None
         if size > len(data):
-            data = file.read(position, position + size)
+            data = self.read(position, size)
         try:
             record = Record(data, 0, size)
             # Reading these proves the lengths.
@@ -94,11 +69,7 @@ class LogLookup:
 
     def store_ms(self, position: int) -> int | None:
         """When the record at `position` was stored; None if there is none."""
-        index = bisect_right(self.segments, position, key=lambda segment: segment.base) - 1
-        if index < 0 or position >= self.segments[index].end:
-            return None
-        file = self._file(index)
-        head = b"" if file is None else file.read(position, position + _HEAD_BYTES)
+        head = self.read(position, _HEAD_BYTES)
         if len(head) < _HEAD_BYTES:
             return None
         if _signed(head, MAGIC_AT, 4) not in (MAGIC_V1, MAGIC_V2):
@@ -117,16 +88,6 @@ class LogLookup:
         """When a segment's first record was stored."""
         return self.store_ms(segment.base)
 
-    def _file(self, index: int) -> OpenFile | None:
-        if index not in self._open:
-            if len(self._open) >= _OPEN_MAX:
-                self.close()
-            try:
-                self._open[index] = OpenFile(self.segments[index])
-            except FileNotFoundError:
-                self._open[index] = None
-        return self._open[index]
-
     @property
     def _last_and_end(self) -> tuple[int | None, int]:
         """Where the last whole record begins, and the log's end; looked for when first needed."""
@@ -135,9 +96,9 @@ class LogLookup:
         return self._found_end
 
     def _find_end(self) -> tuple[int | None, int]:
-        for index in reversed(range(len(self.segments))):
-            segment = self.segments[index]
-            file = self._file(index)
+        for index in reversed(range(len(self.files))):
+            segment = self.files[index]
+            file = self.opened(index)
             if file is None:
                 continue
             search = Search(file, segment.base, segment.end, self._record_bytes_max)

@@ -82,14 +82,14 @@ def read_tail(
 ) -> dict[tuple[str, int], QueueTail]:
     """By topic and queue id; empty for a store that was closed. `tags`: the store's delay levels,
     for the tags codes of waiting messages."""
-    if was_closed(store) or not log.segments:
+    if was_closed(store) or not log.files:
         return {}
     checkpoint = read_checkpoint(store)
     since_ms = 0 if checkpoint is None else checkpoint.min_timestamp()
     parts: dict[tuple[str, int], list[QueueTail]] = {}
     for segment in _segments_since(log, since_ms):
         piece = LogPiece(
-            store, segment, segment.base, segment.end, is_open=segment is log.segments[-1]
+            store, segment, segment.base, segment.end, is_open=segment is log.files[-1]
         )
         for chunk in log_chunks(piece, tags=tags or TagsCodes()):
             _add(parts, chunk, since_ms)
@@ -105,13 +105,13 @@ def read_tail(
 
 def _segments_since(log: LogLookup, since_ms: int) -> Sequence[StoreFile]:
     """Those with messages that may have been stored at `since_ms` or later."""
-    first = len(log.segments) - 1
+    first = len(log.files) - 1
     while first > 0:
-        stored_ms = log.first_store_ms(log.segments[first])
+        stored_ms = log.first_store_ms(log.files[first])
         if stored_ms is not None and stored_ms < since_ms:
             break
         first -= 1
-    return log.segments[max(0, first) :]
+    return log.files[max(0, first) :]
 
 
 def _add(

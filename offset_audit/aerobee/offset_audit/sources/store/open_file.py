@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+from bisect import bisect_right
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Final, Self
 
 from aerobee.offset_audit.sources.store.files import StoreFile
 
 _READ_BYTES: Final = 4 * 1024 * 1024
+_OPEN_MAX: Final = 64
 
 
-class OpenFile:
-    """An open file; positions are those of the sequence of files to which it belongs.
+class _Closing:
+    """Closed when a `with` is left."""
 
-    It stays readable when it is deleted. Reads end early where the file ends.
-    """
-
-    def __init__(self, file: StoreFile) -> None:
-        """Raises FileNotFoundError if it was deleted."""
-        self._descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-        self.base = file.base
+    def close(self) -> None:
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
@@ -33,6 +31,18 @@ class OpenFile:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class OpenFile(_Closing):
+    """An open file; positions are those of the sequence of files to which it belongs.
+
+    It stays readable when it is deleted. Reads end early where the file ends.
+    """
+
+    def __init__(self, file: StoreFile) -> None:
+        """Raises FileNotFoundError if it was deleted."""
+        self._descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        self.base = file.base
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -83,6 +93,43 @@ class OpenFile:
         except OSError as error:
             # ENXIO: after the last data. Others: this file system cannot say.
             return None if error.errno == errno.ENXIO else begin
+
+
+class OpenFiles(_Closing):
+    """A sequence of files, each opened when it is first read, and closed together."""
+
+    def __init__(self, files: Iterable[StoreFile]) -> None:
+        self.files = list(files)
+        self.bases = [file.base for file in self.files]
+        self._open: dict[int, OpenFile | None] = {}
+
+    def close(self) -> None:
+        """They are opened again on demand."""
+        for file in self._open.values():
+            if file is not None:
+                file.close()
+        self._open.clear()
+
+    def index_of(self, position: int) -> int:
+        """The last file that begins at or before a position; -1 if all begin later."""
+        return bisect_right(self.bases, position) - 1
+
+    def opened(self, index: int) -> OpenFile | None:
+        """None if it was deleted before it was first read."""
+        if index not in self._open:
+            if len(self._open) >= _OPEN_MAX:
+                self.close()
+            try:
+                self._open[index] = OpenFile(self.files[index])
+            except FileNotFoundError:
+                self._open[index] = None
+        return self._open[index]
+
+    def read(self, position: int, size: int) -> bytes:
+        """Fewer bytes at a file's end, and none if it was deleted."""
+        index = self.index_of(position)
+        file = None if index < 0 else self.opened(index)
+        return b"" if file is None else file.read(position, position + size)
 
 
 def used_size(data: bytes) -> int:

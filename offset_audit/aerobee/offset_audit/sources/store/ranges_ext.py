@@ -26,12 +26,16 @@ _TAGS_AT: Final = 2
 _READ_BYTES: Final = 1 << 20
 
 
+def has_ext_tags(store: StoreFolder) -> bool:
+    return store.path(_FOLDER).is_dir()
+
+
 class ExtTags:
     """Replaces addresses by tags codes in a store that has them."""
 
     def __init__(self, store: StoreFolder) -> None:
         self._store = store
-        self._exists = store.path(_FOLDER).is_dir()
+        self._exists = has_ext_tags(store)
 
     def tags_codes(self, piece: QueuePiece, codes: Int64Array) -> Int64Array:
         """`codes` with each address replaced; those that point nowhere stay."""

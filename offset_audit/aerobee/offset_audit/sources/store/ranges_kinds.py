@@ -117,8 +117,11 @@ def _log_works(facts: StoreFacts, options: StoreOptions) -> Iterator[list[Work]]
 
 def _queue_works(facts: StoreFacts, options: StoreOptions) -> Iterator[list[Work]]:
     for partition in plan_queues([facts.store], partition_bytes=options.partition_bytes):
-        pieces = tuple(piece for piece in partition.pieces if isinstance(piece, QueuePiece))
-        yield [QueueWork(facts, pieces)]
+        pieces = [piece for piece in partition.pieces if isinstance(piece, QueuePiece)]
+        # Apart, because files that are full need not be read twice by a watch.
+        for is_open in (False, True):
+            if some := tuple(piece for piece in pieces if piece.is_open == is_open):
+                yield [QueueWork(facts, some)]
 
 
 def _index_works(facts: StoreFacts) -> Iterator[list[Work]]:

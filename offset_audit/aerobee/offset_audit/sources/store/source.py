@@ -31,6 +31,7 @@ from aerobee.offset_audit.sources.store.folders import StoreUnreadable, find_sto
 from aerobee.offset_audit.sources.store.kind import Kind, Wanted
 from aerobee.offset_audit.sources.store.kinds import KINDS
 from aerobee.offset_audit.sources.store.options import StoreOptions
+from aerobee.offset_audit.sources.store.part_marks import Mark, mark_of
 from aerobee.offset_audit.sources.store.plan import Partition
 
 
@@ -80,6 +81,10 @@ class StoreReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _kind(self._options).batches(partition.value, self._wanted)
+
+    def mark(self, partition: InputPartition) -> Mark | None:
+        """What the partition's rows depend on; None: they are to be read."""
+        return mark_of(partition.value, self._wanted)
 
     @property
     def _wanted(self) -> Wanted:
