@@ -92,6 +92,7 @@ check: setup docs
 	$(RUN) ruff check .
 	$(RUN) mypy
 	$(RUN) python tests/check_stubs.py
+	$(RUN) python tests/check_types.py
 
 # Builds the documentation site in dist/site, in an environment of its own; a dead link is an error.
 # Not --quiet: MkDocs would then not count warnings, and pass.

@@ -101,6 +101,20 @@ LAYERS: dict[str, frozenset[str]] = {
     "consumer_client": frozenset(
         {"access", "client_core", "cluster_view", "v1", "runtime", "rpc", "domain", "store.format"}
     ),
+    # Frameworks that bring their own way of writing workers; nothing of the product knows them.
+    "integrations": frozenset(
+        {
+            "access",
+            "client_core",
+            "cluster_view",
+            "consumer_client",
+            "domain",
+            "producer_client",
+            "rpc",
+            "runtime",
+            "store.format",
+        }
+    ),
     "offset_audit": frozenset(
         {"client_core", "cluster_view", "v1", "runtime", "rpc", "domain", "store.format"}
     ),
@@ -244,8 +258,11 @@ FENCES: dict[str, tuple[str, ...]] = {
     "pyarrow": ("offset_audit/", "bench/"),
     "cryptography": ("access/sealing.py", "cli/local_cluster/", "rpc/tls.py"),
     "click": ("cli/", "bench/"),
+    "fast_depends": ("integrations/faststream/",),
+    "faststream": ("integrations/faststream/",),
     "jinja2": ("console/",),
     "starlette": ("console/",),
+    "taskiq": ("integrations/taskiq.py",),
     "uvicorn": ("console/",),
     "rich": ("cli/", "bench/"),
 }

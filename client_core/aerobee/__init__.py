@@ -78,7 +78,9 @@ if TYPE_CHECKING:
     from aerobee.consumer_client.answers import RetryLater as RetryLater
     from aerobee.consumer_client.blocking import BlockingPullConsumer as BlockingPullConsumer
     from aerobee.consumer_client.blocking import BlockingPushConsumer as BlockingPushConsumer
-    from aerobee.consumer_client.blocking import BlockingSimpleConsumer as BlockingSimpleConsumer
+    from aerobee.consumer_client.blocking_simple import (
+        BlockingSimpleConsumer as BlockingSimpleConsumer,
+    )
     from aerobee.consumer_client.filters import sql as sql
     from aerobee.consumer_client.flow_control import FlowLimits as FlowLimits
     from aerobee.consumer_client.listener import ConsumeResult as ConsumeResult
@@ -182,11 +184,8 @@ _NAMES = {
     ),
     "aerobee.cluster_view.route": ("MessageQueue",),
     "aerobee.consumer_client.answers": ("Batch", "Reject", "RetryLater"),
-    "aerobee.consumer_client.blocking": (
-        "BlockingPullConsumer",
-        "BlockingPushConsumer",
-        "BlockingSimpleConsumer",
-    ),
+    "aerobee.consumer_client.blocking": ("BlockingPullConsumer", "BlockingPushConsumer"),
+    "aerobee.consumer_client.blocking_simple": ("BlockingSimpleConsumer",),
     "aerobee.consumer_client.filters": ("sql",),
     "aerobee.consumer_client.flow_control": ("FlowLimits",),
     "aerobee.consumer_client.listener": (

@@ -6,8 +6,8 @@ import asyncio
 import random
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -20,8 +20,11 @@ from aerobee.consumer_client import (
     PushConsumer,
     Reject,
     RetryLater,
+    RetryPolicy,
+    SimpleConsumer,
     StartFrom,
 )
+from aerobee.consumer_client.listener import Listener
 from aerobee.producer_client import Producer
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.testing import VirtualCluster, faults
@@ -67,14 +70,40 @@ class Handled:
 class World:
     """Members that are slow, fail, come and go, while their broker fails."""
 
-    def __init__(self, cluster: VirtualCluster, seed: int) -> None:
+    def __init__(self, cluster: VirtualCluster, seed: int, *, by_pop: bool) -> None:
         self.cluster = cluster
+        self.by_pop = by_pop
         self.chance = random.Random(seed)
         self.handled = Handled()
         self.rejected: set[tuple[str, int]] = set()
         self.broken: list[AssertionError] = []
 
-    def member(self, name: str) -> PushConsumer:
+    def member(self, name: str) -> AbstractAsyncContextManager[object]:
+        handle = self.listener(name)
+        if self.by_pop:
+            return self.shared(name, handle)
+        return PushConsumer(
+            "g",
+            handle,
+            nameservers=self.cluster.nameservers,
+            client_id=name,
+            start_from=StartFrom.FIRST,
+            order_by="key",
+        ).subscribe("orders")
+
+    @asynccontextmanager
+    async def shared(self, name: str, handle: Listener) -> AsyncIterator[None]:
+        consumer = SimpleConsumer(
+            "g", nameservers=self.cluster.nameservers, client_id=name, invisible=12
+        )
+        async with consumer.subscribe("orders"), asyncio.TaskGroup() as group:
+            group.create_task(
+                consumer.listen(handle, retry=RetryPolicy(delays_ms=(500, 5_000), scale=1.0))
+            )
+            yield
+            consumer.stop()
+
+    def listener(self, name: str) -> Listener:
         async def handle(messages: Sequence[ReceivedMessage]) -> RetryLater | Reject | None:
             key, number = messages[0].sharding_key or "", int(messages[0].body)
             try:
@@ -99,25 +128,22 @@ class World:
             finally:
                 self.handled.end(key, number, is_finished=is_finished)
 
-        return PushConsumer(
-            "g",
-            handle,
-            nameservers=self.cluster.nameservers,
-            client_id=name,
-            start_from=StartFrom.FIRST,
-            order_by="key",
-        ).subscribe("orders")
+        return handle
+
+    async def lag(self) -> int | None:
+        async with AdminClient(self.cluster.nameservers) as admin:
+            return (await admin.groups.describe("g")).lag
 
     async def live(self) -> None:
         async with AsyncExitStack() as members:
-            first = await members.enter_async_context(self.member("m0"))
+            await members.enter_async_context(self.member("m0"))
             for number in range(1, 4):
                 await self.cluster.advance(seconds=self.chance.choice([1, 7]))
                 async with self.member(f"m{number}"):
                     await self.cluster.advance(seconds=self.chance.choice([3, 30]))
                     await self.fault()
             for _ in range(200):
-                if self.handled.is_done and first.statistics().lag == 0:
+                if self.handled.is_done and await self.lag() == 0:
                     break
                 await self.cluster.advance(seconds=30)
             await self.cluster.advance(seconds=30)
@@ -138,19 +164,23 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_each_key_stays_in_order_whatever_fails(seed: int) -> None:
+@pytest.mark.parametrize("by_pop", [False, True], ids=["by leases", "by POP"])
+async def test_each_key_stays_in_order_whatever_fails(seed: int, by_pop: bool) -> None:
     async with VirtualCluster(seed=seed) as cluster, Producer(cluster.nameservers) as producer:
-        await cluster.create_topic("orders", queues=2)
+        # By POP there are more members than queues.
+        await cluster.create_topic("orders", queues=1 if by_pop else 2)
+        if by_pop:
+            async with AdminClient(cluster.nameservers) as admin:
+                await admin.groups.configure("g", ordered=True)
         for number in range(EACH):
             for key in range(KEYS):
                 await producer.send(Message("orders", b"%d" % number, sharding_key=f"k{key}"))
-        world = World(cluster, seed)
+        world = World(cluster, seed, by_pop=by_pop)
         await world.live()
         assert not world.broken
         assert world.handled.is_done
         assert world.handled.beside > 2
-        async with AdminClient(cluster.nameservers) as admin:
-            assert (await admin.groups.describe("g")).lag == 0
+        assert await world.lag() == 0
 
 
 async def test_a_key_that_fails_holds_up_only_itself(own: OwnTopic) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -23,7 +23,6 @@ from aerobee.consumer_client import (
     RetryPolicy,
 )
 from aerobee.consumer_client.failure_log import FailureLog
-from aerobee.consumer_client.push_queue import PushQueue
 from aerobee.runtime.clock import ManualClock
 from tests.support.own_topic import OwnTopic
 from tests.support.real_brokers import RealCluster
@@ -141,13 +140,12 @@ def test_a_message_that_fails_in_its_place_has_a_line_a_minute_at_most_that_coun
 ) -> None:
     clock = ManualClock()
     failures = FailureLog(logging.getLogger("test"), "billing", clock)
-    queue = SimpleNamespace(assignment=SimpleNamespace(queue=MessageQueue("orders", "broker-a", 0)))
+    queue = MessageQueue("orders", "broker-a", 0)
     message = SimpleNamespace(reconsume_times=0, origin_topic="orders", message_id="7")
     entries: Any = [(5, 100, message)]
 
     def fail() -> None:
-        owned = cast(PushQueue, queue)
-        line = failures.line("failed", logging.WARNING, owned, entries, None, "no", repeats=True)
+        line = failures.line("failed", logging.WARNING, queue, entries, None, "no", repeats=True)
         line.complete("again")
 
     count = round(hours * 3_600 / delay_s)
@@ -160,7 +158,7 @@ def test_a_message_that_fails_in_its_place_has_a_line_a_minute_at_most_that_coun
         int(each) for line in lines for each in re.findall(r"unlogged_failures=(\d+)", line)
     )
     assert counted + len(lines) == pytest.approx(count, abs=60 / delay_s)
-    failures.forget(queue.assignment.queue, 5)
+    failures.forget(queue, 5)
     fail()
     assert len(caplog.messages) == len(lines) + 1, "a new failure has its line at once"
 

@@ -192,6 +192,57 @@ async def test_a_message_is_kept_while_its_block_runs_and_not_longer_than_it_may
     await in_virtual_time(work)
 
 
+async def test_a_message_is_kept_by_the_time_it_was_received_with() -> None:
+    async def work(cluster: VirtualCluster, consumer: SimpleConsumer, producer: Producer) -> None:
+        await producer.send(Message("films", b"short"))
+        (short,) = await consumer.receive(timeout=5, invisible=10)  # the consumer says 30 s
+        await producer.send(Message("films", b"long"))
+        (long,) = await all_of(consumer, 1)
+        await cluster.advance(seconds=9)  # it is nearly over
+        async with consumer.keeping([short, long]):
+            await cluster.advance(minutes=2)
+            assert await consumer.receive(timeout=0) == []
+            await consumer.change_invisible(short, 6)
+            await cluster.advance(minutes=2)
+            assert await consumer.receive(timeout=0) == []
+        await consumer.ack([short, long])
+
+    await in_virtual_time(work)
+
+
+async def test_a_message_whose_time_is_over_is_kept_no_longer_and_the_others_are() -> None:
+    async def work(cluster: VirtualCluster, consumer: SimpleConsumer, producer: Producer) -> None:
+        await producer.send(Message("films", b"0"))
+        (old,) = await all_of(consumer, 1)
+        await cluster.advance(seconds=31)
+        (again,) = await all_of(consumer, 1)
+        async with consumer.keeping([old, again]):
+            await cluster.advance(minutes=3)
+            assert old.is_settled
+            assert await consumer.receive(timeout=0) == []
+        await consumer.ack(again)
+
+    await in_virtual_time(work)
+
+
+async def test_calls_about_the_same_messages_in_any_order_all_end() -> None:
+    async def work(cluster: VirtualCluster, consumer: SimpleConsumer, producer: Producer) -> None:
+        for number in range(2):
+            await producer.send(Message("films", b"%d" % number))
+        first, second = await all_of(consumer, 2)
+        async with consumer.keeping([first, second]), asyncio.timeout(60):
+            await asyncio.gather(
+                *(
+                    consumer.change_invisible(messages, 60)
+                    for messages in ([first, second], [second, first], [first, first])
+                    for _ in range(3)
+                )
+            )
+            await consumer.ack([second, first, second])
+
+    await in_virtual_time(work)
+
+
 async def test_messages_come_again_when_they_are_told_to() -> None:
     async def work(cluster: VirtualCluster, consumer: SimpleConsumer, producer: Producer) -> None:
         await producer.send(Message("films", b"0"))

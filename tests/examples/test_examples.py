@@ -65,7 +65,7 @@ def consumed(cluster: Cluster, topic: str, count: int) -> list[str]:
 def test_the_list_of_examples_has_each_of_them() -> None:
     text = (EXAMPLES / "README.md").read_text("utf-8")
     programs = {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".sh")}
-    assert len(programs) == 7
+    assert len(programs) == 9
     assert [name for name in programs if f"({name})" not in text] == []
 
 
@@ -112,6 +112,60 @@ def test_a_worker_tries_again_gives_up_and_ends_when_it_is_told(cluster: Cluster
         worker.kill()
         worker.wait()
     assert log.read_text().splitlines() == ["packed order 2, attempt 1", "stopped"]
+
+
+def test_tasks_of_taskiq_are_run_by_workers_or_refused(cluster: Cluster) -> None:
+    log = cluster.folder / "taskiq.out"
+    with log.open("w") as output:
+        workers = subprocess.Popen(
+            [sys.executable, "-m", "taskiq", "worker", "--workers", "2", "taskiq_mails:broker"],
+            cwd=EXAMPLES,
+            env=cluster.environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        addresses = [f"{name}@example.com" for name in ("ada", "bob", "eve", "joe")]
+        said = run_example(cluster, "taskiq_mails.py", *addresses, "nobody")
+        assert said == "5 mails are stored\n"
+        wait_until(
+            lambda: all(f"sent to {address}" in log.read_text() for address in addresses),
+        )
+        wait_until(
+            lambda: "no address" in cluster.try_command("aerobee dead-letter list mailers --wide")
+        )
+        workers.send_signal(signal.SIGTERM)
+        assert workers.wait(PATIENCE_S) == 0
+    finally:
+        workers.kill()
+        workers.wait()
+    assert log.read_text().count("sent to ") == len(addresses)
+
+
+def test_a_service_of_faststream_bills_orders(cluster: Cluster) -> None:
+    service = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "faststream_bills.py")],
+        cwd=cluster.folder,
+        env=cluster.environment,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        orders = '{"id": 16, "plugs": 0}\n{"id": 17, "plugs": 2}\n'
+        run(cluster, "aerobee", "produce", "orders_to_bill", given=orders)
+        wait_until(lambda: "bills" in cluster.try_command("aerobee topic list"))
+        assert [json.loads(line) for line in consumed(cluster, "bills", 1)] == [
+            {"order": 17, "euros": 6}
+        ]
+        wait_until(
+            lambda: (
+                "no plugs" in cluster.try_command("aerobee dead-letter list billing_service --wide")
+            )
+        )
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(PATIENCE_S) == 0
+    finally:
+        service.kill()
+        service.wait()
 
 
 def test_a_saga_pays_or_cancels_each_order_that_was_placed(cluster: Cluster) -> None:

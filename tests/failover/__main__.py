@@ -33,7 +33,7 @@ def main() -> None:
         min_insync_replicas=chosen.min_insync_replicas,
     )
     # Messages fail on purpose, thousands of times.
-    logging.getLogger("aerobee.consumer_client.listener_pool").disabled = True
+    logging.getLogger("aerobee.consumer_client.failed_calls").disabled = True
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="aerobee-failover-") as folder:
         figures = asyncio.run(

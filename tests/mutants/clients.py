@@ -342,7 +342,7 @@ CLIENTS: Final = (
     Mutant(
         name="failure-of-a-moving-queue-forgotten",
         breaks="in order, an attempt comes twice when it fails while its queue moves",
-        at="listener_pool.py::ListenerPool._on_failure",
+        at="failed_calls.py::FailedCalls._on_failure",
         old="and not (self._in_order and self._send_back is not None)",
         new="",
         tests=(

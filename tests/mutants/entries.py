@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.clients import CLIENTS
+from tests.mutants.consuming import CONSUMING
 from tests.mutants.groups import GROUPS
 from tests.mutants.nameserver import NAMESERVER
 from tests.mutants.recurring import RECURRING
@@ -16,7 +17,17 @@ from tests.mutants.timers import TIMERS
 from tests.mutants.transactions import TRANSACTIONS
 
 MUTANTS: Final = (
-    *(*STORE, *REPLICATION, *GROUPS, *CLIENTS, *NAMESERVER, *TIMERS, *RETRIES, *TRANSACTIONS),
+    *(
+        *STORE,
+        *REPLICATION,
+        *GROUPS,
+        *CLIENTS,
+        *CONSUMING,
+        *NAMESERVER,
+        *TIMERS,
+        *RETRIES,
+        *TRANSACTIONS,
+    ),
     *RECURRING,
     *SECURITY,
 )

@@ -33,7 +33,7 @@ class OwnTopic(BrokerHand):
         self.group_name = group
         self.channels = Channels()
         self._cluster = cluster
-        self._config = config
+        self.config = config
 
     @property
     def nameservers(self) -> str:
@@ -60,7 +60,7 @@ class OwnTopic(BrokerHand):
 
     def options(self, **options: Any) -> dict[str, Any]:
         """What each of its consumers is given, and `options`."""
-        given = {"start_from": StartFrom.FIRST, "config": self._config}
+        given = {"start_from": StartFrom.FIRST, "config": self.config}
         return {"nameservers": self.nameservers, **given, **options}
 
     def push(self, listener: Listener, tags: Expression = "*", **options: Any) -> PushConsumer:

@@ -66,12 +66,19 @@ class PoppedQueue:
         attempt_id: str = "",
         attempts_max: int = 17,
         topic: str = "",
+        takes_runs: bool = False,
     ) -> list[Delivery]:
         """What one poll gets, requested as a broker does: repeatedly until it has enough."""
         found: list[Delivery] = []
         while len(found) < count:
             poll = Poll(
-                client_id, count - len(found), invisible_ms, attempt_id, attempts_max, topic
+                client_id,
+                count - len(found),
+                invisible_ms,
+                attempt_id,
+                attempts_max,
+                topic,
+                takes_runs=takes_runs,
             )
             if again := self.state.repeated(poll, self.now_ms):
                 return again

@@ -8,7 +8,7 @@ import hmac
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from aerobee.remoting_core.client import RemotingClient
 from aerobee.remoting_core.command import OWN_LANGUAGE, Command
@@ -152,3 +152,71 @@ def bodies_of(answer: Command) -> list[bytes]:
 def object_of(answer: Command) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(answer.body)
     return found
+
+
+# ------------------------------------------------------------------------------ POP
+
+
+class Popped(NamedTuple):
+    """A message of a poll, with the handle that a client makes for it."""
+
+    record: Record
+    handle: str
+
+    @property
+    def body(self) -> bytes:
+        return bytes(self.record.body)
+
+    def named(self, group: str, topic: str) -> dict[str, Any]:
+        """The fields of a request about it."""
+        return {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": self.record.queue_id,
+            "extraInfo": self.handle,
+            "offset": self.record.queue_offset,
+        }
+
+
+def popped_of(answer: Command, broker_name: str = "broker-a") -> list[Popped]:
+    """As Apache's clients read an answer."""
+    if answer.code == 210:
+        return []
+    assert answer.code == 0, answer
+    fields = answer.fields
+    starts = {tuple(each.split(" ")[:2]): each.split(" ")[2]
+              for each in fields["startOffsetInfo"].split(";")}  # fmt: skip
+    offsets = {tuple(each.split(" ")[:2]): each.split(" ")[2].split(",")
+               for each in fields["msgOffsetInfo"].split(";")}  # fmt: skip
+    found = []
+    for record in records_of(answer):
+        mark = "1" if record.topic.startswith("%RETRY%") else "0"
+        queue = mark, str(record.queue_id)
+        offset = offsets[queue].pop(0)
+        assert offset == str(record.queue_offset)
+        times = " ".join(fields[name] for name in ("popTime", "invisibleTime", "reviveQid"))
+        handle = f"{starts[queue]} {times} {mark} {broker_name} {record.queue_id} {offset}"
+        found.append(Popped(record, handle))
+    return found
+
+
+async def pop(
+    peer: Peer,
+    group: str,
+    topic: str,
+    *,
+    count: int = 32,
+    queue_id: int = -1,
+    invisible_ms: int = 30_000,
+    wait_ms: int = 0,
+    **more: Any,
+) -> list[Popped]:
+    fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "maxMsgNums": count,
+              "invisibleTime": invisible_ms, "pollTime": wait_ms, "bornTime": 17,
+              "initMode": 0, **more}  # fmt: skip
+    return popped_of(await peer.ask(200050, **fields))
+
+
+async def acknowledge(peer: Peer, group: str, topic: str, *popped: Popped) -> list[int]:
+    """The code for each."""
+    return [(await peer.ask(200051, **each.named(group, topic))).code for each in popped]

@@ -50,11 +50,12 @@ class TailPages:
         return visit.render("tail.html", topic=topic, tags=tags, sql=sql, query=query)
 
     async def events(self, visit: Visit) -> Response:
-        """Raises Busy, FilterIllegal."""
+        """Raises Busy, FilterIllegal, AerobeeError."""
         if self._open >= TAILS_MAX:
             raise Busy(f"{TAILS_MAX} live tails are open, which is the limit: close some of them")
         tags, sql = visit.query.get("tags", "").strip(), visit.query.get("sql", "").strip()
         sendable_tags(tags or "*")
+        await visit.admin.topics.describe(visit.name())  # else the refusal would be an event
         tail = Tail(visit.admin, visit.name(), Wish(tags or "*", sql))
         shows_bodies = visit.settings.show_bodies
 

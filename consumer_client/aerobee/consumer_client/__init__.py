@@ -9,11 +9,8 @@ from __future__ import annotations
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.answers import Answer, Batch, Reject, RetryLater
-from aerobee.consumer_client.blocking import (
-    BlockingPullConsumer,
-    BlockingPushConsumer,
-    BlockingSimpleConsumer,
-)
+from aerobee.consumer_client.blocking import BlockingPullConsumer, BlockingPushConsumer
+from aerobee.consumer_client.blocking_simple import BlockingSimpleConsumer
 from aerobee.consumer_client.filters import sql
 from aerobee.consumer_client.flow_control import FlowLimits
 from aerobee.consumer_client.listener import (

@@ -18,24 +18,14 @@ from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.readiness import READY_TIMEOUT_S
 from aerobee.client_core.telemetry import Telemetry
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.consumer_client.answers import Reject
 from aerobee.consumer_client.ending_signals import sigterm_interrupts
 from aerobee.consumer_client.filters import Expression
 from aerobee.consumer_client.listener import Listener, OnExhausted, OrderBy, Ordering
 from aerobee.consumer_client.options import ConsumerConfig, StartFrom
-from aerobee.consumer_client.popped_message import PoppedMessage
 from aerobee.consumer_client.pull_consumer import POLL_TIMEOUT_S, PullConsumer
 from aerobee.consumer_client.push_consumer import PushConsumer
 from aerobee.consumer_client.received_batch import ReceivedBatch
 from aerobee.consumer_client.retry_schedule import RetryPolicy
-from aerobee.consumer_client.simple_consumer import (
-    INVISIBLE_S,
-    KEEP_S_MAX,
-    RECEIVE_S,
-    SimpleConsumer,
-    Time,
-)
-from aerobee.consumer_client.simple_consumer import Messages as Popped
 from aerobee.consumer_client.statistics import ConsumerStatistics
 from aerobee.consumer_client.strategies import RebalanceStrategy
 from aerobee.rpc.tls_config import TlsConfig
@@ -466,118 +456,3 @@ class BlockingPushConsumer(_BlockingConsumer[PushConsumer]):
     def statistics(self) -> ConsumerStatistics:
         """What it owns and has done; also after closing."""
         return self._consumer.statistics()
-
-
-class BlockingSimpleConsumer(BlockingClient[SimpleConsumer]):
-    """A `SimpleConsumer` for code without an event loop; the arguments are the same.
-
-    For example::
-
-        with BlockingSimpleConsumer("thumbnails").subscribe("pictures") as consumer:
-            for message in consumer.receive(32, timeout=5.0):
-                print(message.body)
-                consumer.ack(message)
-    """
-
-    def __init__(
-        self,
-        group: str,
-        *,
-        nameservers: str | Sequence[str] | None = None,
-        cluster: str | None = None,
-        invisible: Time = INVISIBLE_S,
-        client_id: str | None = None,
-        tls: bool | TlsConfig | None = None,
-        credentials: Credentials | None = None,
-        telemetry: Telemetry | None = None,
-        config: ConsumerConfig | None = None,
-    ) -> None:
-        self._consumer = SimpleConsumer(
-            group,
-            nameservers=nameservers,
-            cluster=cluster,
-            invisible=invisible,
-            client_id=client_id,
-            tls=tls,
-            credentials=credentials,
-            telemetry=telemetry,
-            config=config,
-        )
-        super().__init__(LoopThread("consumer", lambda: self._consumer))
-
-    def __repr__(self) -> str:
-        return f"Blocking{self._consumer!r}"
-
-    @property
-    def client_id(self) -> str:
-        return self._consumer.client_id
-
-    def subscribe(self, topic: str, expression: Expression = "*") -> Self:
-        """Receive a topic: all of it, what has one of the tags `a || b`, or the messages for which
-        `sql("price > 5")` is true. A second call for a topic replaces its expression.
-
-        Raises:
-            IllegalName, FilterIllegal: no topic has such a name; no message can match.
-        """
-        self._consumer.subscribe(topic, expression)
-        return self
-
-    def receive(
-        self,
-        max_messages: int = 32,
-        *,
-        timeout: float = RECEIVE_S,
-        invisible: Time | None = None,
-    ) -> list[PoppedMessage]:
-        """Up to `max_messages` messages, as soon as there are any; none after `timeout` seconds.
-        A broker hands out up to 32 at a time.
-
-        Args:
-            invisible: how long these are invisible; by default as the consumer says.
-
-        Raises:
-            LeaseHeld: members of the group consume the queues under leases.
-            AccessDenied, InvalidArgument: it may not, or less than one message, or a time that
-                cannot be.
-            AerobeeError: no broker of the topics could be asked.
-        """
-        return self._thread.call(
-            lambda consumer: consumer.receive(max_messages, timeout=timeout, invisible=invisible)
-        )
-
-    def ack(self, messages: Popped) -> None:
-        """The messages are done. It is durable when this returns.
-
-        Raises:
-            StaleHandle: the time of a message was over, and it comes again, or came; all others
-                are acknowledged.
-            AerobeeError: a broker could not be reached for `failover_timeout_ms`; acknowledge
-                again.
-        """
-        self._thread.call(lambda consumer: consumer.ack(messages))
-
-    def nack(self, messages: Popped, *, after: Time = 0.0) -> None:
-        """The messages failed: they come again, as another attempt, `after` this time (a number is
-        seconds). Raises as `ack`."""
-        self._thread.call(lambda consumer: consumer.nack(messages, after=after))
-
-    def reject(self, messages: Popped, reason: str | Reject) -> None:
-        """The messages can never be handled: they are dead letters. Raises as `ack`."""
-        self._thread.call(lambda consumer: consumer.reject(messages, reason))
-
-    def change_invisible(self, messages: Popped, invisible: Time) -> None:
-        """The messages are invisible for this time from now on, at most 12 h; a number is seconds.
-        Raises as `ack`."""
-        self._thread.call(lambda consumer: consumer.change_invisible(messages, invisible))
-
-    @contextmanager
-    def keeping(self, messages: Popped, *, at_most: Time = KEEP_S_MAX) -> Iterator[None]:
-        """Keep messages invisible while the block runs, but not longer than `at_most` (a number is
-        seconds): their time is renewed at each third of it. Acknowledge them inside or after the
-        block, which neither does nor undoes that."""
-        block = self._thread.do(lambda consumer: consumer.keeping(messages, at_most=at_most))
-        self._thread.call(lambda _: block.__aenter__())
-        try:
-            yield
-        finally:
-            self._thread.call(lambda _: block.__aexit__(None, None, None))

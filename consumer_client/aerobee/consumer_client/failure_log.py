@@ -23,7 +23,6 @@ from types import TracebackType
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.process_queue import Entry
-from aerobee.consumer_client.push_queue import PushQueue
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
 from aerobee.store.format.record import RecordCorrupt
@@ -46,6 +45,7 @@ _CALLERS = frozenset(
         "aerobee.consumer_client.calls",
         "aerobee.consumer_client.listener_pool",
         "aerobee.consumer_client.listener_threads",
+        "aerobee.consumer_client.popped_listening",
         "aerobee.otel.telemetry",
     }
 )
@@ -100,7 +100,7 @@ class FailureLog:
         self,
         event: str,
         level: int,
-        queue: PushQueue,
+        queue: MessageQueue,
         entries: Sequence[Entry[ReceivedMessage]],
         error: Exception | None,
         reason: str,
@@ -115,7 +115,7 @@ class FailureLog:
         attempt = message.reconsume_times
         is_due, failing = True, _Failing(0, 0)
         if repeats:
-            is_due, failing = self._failing_in_place(queue.assignment.queue, offset)
+            is_due, failing = self._failing_in_place(queue, offset)
 
         def write(follows: str, attempts_max: int | str, is_last: bool) -> None:
             if not is_due and not is_last:
@@ -128,7 +128,7 @@ class FailureLog:
                 error=None if error is None else self._if_new(error),
                 group=self._group,
                 topic=_readable(lambda: message.origin_topic),
-                queue=queue.assignment.queue,
+                queue=queue,
                 offset=offset,
                 message_id=_readable(lambda: message.message_id),
                 messages=len(entries),

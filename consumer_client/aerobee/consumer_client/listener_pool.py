@@ -1,8 +1,8 @@
-"""Calls the listener: which messages next, how many at a time, and what happens after a failure.
+"""Calls the listener: which messages next, and how many at a time.
 
-Owns: a fixed set of workers, the line of queues with waiting messages, and the messages waiting for
-another attempt. No task is created per message; a plain function is called in a loop by one worker,
-and only a listener that awaits something starts another worker.
+Owns: a fixed set of workers, and the line of queues with waiting messages. No task is created per
+message; a plain function is called in a loop by one worker, and only a listener that awaits
+something starts another worker. What follows a failure is in `failed_calls.py`.
 Invariants: before every call the queue's deadline is checked, so that no call begins after this
 consumer's right to the queue has ended; a message is finished only by its listener's success or by
 an explicit decision to skip it; with ordered handling, a queue is with one worker at a time; a
@@ -14,28 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from aerobee.client_core.message import ReceivedMessage
-from aerobee.consumer_client.answers import Answer, Batch, Reject, RetryLater
-from aerobee.consumer_client.attempts import DIED, Attempts, Counted
-from aerobee.consumer_client.calls import (
-    ANSWERS,
-    Abandoned,
-    ListenerCounters,
-    Work,
-    apart,
-    awaited,
-    described,
-    is_answer,
-)
-from aerobee.consumer_client.failure_log import UNKNOWN, UNLIMITED, FailureLine, FailureLog
+from aerobee.consumer_client.answers import Batch
+from aerobee.consumer_client.attempts import Attempts
+from aerobee.consumer_client.calls import ANSWERS, ListenerCounters, Work, awaited
+from aerobee.consumer_client.failed_calls import Exit, FailedCalls
 from aerobee.consumer_client.listener import (
     ConsumeResult,
-    Exhausted,
     Listener,
     ListenerOptions,
     Messages,
@@ -45,19 +34,8 @@ from aerobee.consumer_client.listener import (
 from aerobee.consumer_client.listener_shape import illegal_result
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.consumer_client.push_queue import PushQueue
-from aerobee.consumer_client.retry_schedule import TimedRetries
-from aerobee.consumer_client.sending_back import (
-    MESSAGES_PER_REQUEST_MAX,
-    FailedWork,
-    reason_of,
-)
+from aerobee.consumer_client.sending_back import MESSAGES_PER_REQUEST_MAX, FailedWork
 from aerobee.runtime.clock import Clock
-from aerobee.store.format.retry_delays import IN_ORDER
-
-log = logging.getLogger(__name__)
-
-Exit = SystemExit | KeyboardInterrupt
-"""What asyncio lets through all tasks at once."""
 
 SLICE_S = 0.005
 """How long workers may run without yielding the loop."""
@@ -83,10 +61,6 @@ class ListenerPool:
         messages that are to be dead letters; None: they are skipped.
         `on_exit`: gets an exception that ends the program, raised by the listener or
         `on_exhausted`; None: it ends the worker."""
-        self._on_exit = on_exit
-        self._send_back = send_back
-        self._reject = reject
-        self._log = FailureLog(log, group, clock)
         self._attempts = attempts or Attempts()
         self._call: Callable[[list[ReceivedMessage]], Result | Awaitable[Result]]
         self._call = cast(Any, listener)
@@ -110,7 +84,6 @@ class ListenerPool:
         self._clock = clock
         self._ready: deque[PushQueue] = deque()
         self._due: deque[Work] = deque()
-        self._schedule: TimedRetries[Work] = TimedRetries(clock, self._on_due)
         self._waiters: deque[asyncio.Future[None]] = deque()
         # For the worker that has a suspect: done when all others are waiting.
         self._alone: asyncio.Future[None] | None = None
@@ -119,6 +92,18 @@ class ListenerPool:
         self._slice_begun = asyncio.Event()
         self._slice_begun.set()
         self.counters = ListenerCounters()
+        self.failed = FailedCalls(
+            options,
+            clock=clock,
+            attempts=self._attempts,
+            counters=self.counters,
+            group=group,
+            on_due=self._on_due,
+            on_finished=self._on_finished,
+            send_back=send_back,
+            reject=reject,
+            on_exit=on_exit,
+        )
 
     def __repr__(self) -> str:
         return f"ListenerPool(ready={len(self._ready)}, retrying={self.retrying})"
@@ -126,7 +111,7 @@ class ListenerPool:
     @property
     def retrying(self) -> int:
         """Calls waiting to be repeated."""
-        return len(self._schedule) + len(self._due)
+        return len(self.failed) + len(self._due)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -136,7 +121,7 @@ class ListenerPool:
                     workers.create_task(self._work(number), name=f"listener:{number}")
         finally:
             self._attempts.nothing_in_hand()
-            self._schedule.close()
+            self.failed.close()
 
     def on_ready(self, queue: PushQueue) -> None:
         """A queue that was not in line has waiting messages."""
@@ -146,7 +131,7 @@ class ListenerPool:
 
     def forget(self, queue: PushQueue) -> None:
         """A queue was dropped: its failed messages need no further attempt here."""
-        self._schedule.remove_if(lambda work: work.queue is queue)
+        self.failed.forget(queue)
 
     # ------------------------------------------------------------------------------ workers
 
@@ -181,10 +166,10 @@ class ListenerPool:
                     outcome = await self._await_listener(queue, outcome)
             except BaseException as error:
                 work = work if work.entries else self._end_of_run(queue)
-                await self._on_raised(work, error, messages)
+                await self.failed.on_raised(work, error, messages)
             else:
                 if outcome is not None and outcome is not ConsumeResult.SUCCESS:
-                    await self._on_answered(work, outcome, messages)
+                    await self.failed.on_answered(work, outcome, messages)
                 elif work.entries:
                     await self._on_done(work, messages)
                 else:
@@ -234,9 +219,8 @@ class ListenerPool:
         self.counters.handled += len(work.entries)
         work.queue.finish(work.entries)
         if work.failures or work.queue.past:
-            self._forget_attempts(work)
-        if self._is_orderly:
-            self._line_up_again(work.queue)
+            self.failed.forget_attempts(work)
+        self._on_finished(work.queue)
 
     def _next_work(self, worker: int) -> Work | None:
         """What to do next: a retry that is due, or new messages of the next queue in line."""
@@ -293,9 +277,9 @@ class ListenerPool:
         else:
             queue.is_ready = False
 
-    def _line_up_again(self, queue: PushQueue) -> None:
+    def _on_finished(self, queue: PushQueue) -> None:
         """With ordered handling, a queue is out of line while a worker has it."""
-        if queue.messages.running_count:
+        if not self._is_orderly or queue.messages.running_count:
             return  # Another part of the same batch is not finished.
         queue.is_ready = False
         if queue.messages.waiting and not queue.is_stopped:
@@ -307,11 +291,34 @@ class ListenerPool:
         self._wake_one()
         return await awaited(queue, outcome, self._options.handle_timeout)
 
+    async def _on_done(self, work: Work, messages: Messages) -> None:
+        """The call succeeded; messages of a batch may have answers of their own."""
+        if isinstance(messages, Batch) and messages.answers:
+            work = await self.failed.on_parts(work, messages.answers, is_failed=False)
+        if work.entries:
+            self._on_success(work)
+
+    def _on_due(self, work: Work) -> None:
+        if not work.queue.is_stopped:
+            self._due.append(work)
+            self._wake_one()
+
     async def _wait_for_work(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         self._look_whether_alone()
         await waiter
+
+    async def _is_held_back(self, work: Work, worker: int) -> bool:
+        """Before handling a message that was counted before: whether it must not be handled now."""
+        counted = work.queue.past.get(work.entries[0][0]) if work.entries else None
+        if counted is None:
+            return False
+        if counted.attempts and await self.failed.is_given_up(work, counted):
+            return True
+        if counted.is_suspect:
+            return not await self._is_alone(work, worker)
+        return not self._may_begin(work.queue)
 
     async def _is_alone(self, work: Work, worker: int) -> bool:
         """Wait until all other workers wait; then none begins before this one asks for its next
@@ -358,241 +365,6 @@ class ListenerPool:
     def _begin_slice(self) -> None:
         self._slice_begun.set()
         self._slice_end_s = self._clock.monotonic_s() + SLICE_S
-
-    # ------------------------------------------------------------------------------ failures
-
-    async def _on_raised(self, work: Work, error: BaseException, messages: Messages) -> None:
-        """Raises what ends the worker."""
-        if isinstance(error, Abandoned):
-            return
-        if not isinstance(error, Exception):
-            if not isinstance(error, Exit):
-                raise error
-            # It ends the process in order, but was still being handled.
-            self._note_failure(work, work.failures + 1)
-            self._exit(error)
-            return
-        await self._on_answered(work, error, messages)
-
-    async def _on_answered(self, work: Work, outcome: object, messages: Messages) -> None:
-        """The call failed; messages of a batch may have answers of their own."""
-        error = outcome if isinstance(outcome, Exception) else None  # else RETRY_LATER
-        if isinstance(messages, Batch) and messages.answers:
-            work = await self._on_parts(work, messages.answers, is_failed=True)
-        if work.entries:
-            await self._on_failure(work, error)
-
-    async def _on_done(self, work: Work, messages: Messages) -> None:
-        """The call succeeded; messages of a batch may have answers of their own."""
-        if isinstance(messages, Batch) and messages.answers:
-            work = await self._on_parts(work, messages.answers, is_failed=False)
-        if work.entries:
-            self._on_success(work)
-
-    def _exit(self, error: Exit) -> None:
-        """The user's code ends the program."""
-        if self._on_exit is None:
-            raise error
-        # Raised here, it would leave the loop at once, in the middle of every task.
-        self._on_exit(error)
-
-    async def _on_parts(
-        self, work: Work, answers: Mapping[int, Answer], *, is_failed: bool
-    ) -> Work:
-        """Returns what has no answer of its own."""
-        parts, rest = apart(work, answers, in_order=self._in_order, is_failed=is_failed)
-        for part, answer in parts:
-            await self._on_failure(part, answer)
-        return rest
-
-    async def _on_failure(self, work: Work, error: Exception | None) -> None:
-        """The listener raised, or asked for a retry, or rejected them."""
-        queue, entries, failures = work.queue, work.entries, work.failures + 1
-        self.counters.failed_calls += 1
-        self._note_failure(work, failures)
-        if queue.is_stopped and not (self._in_order and self._send_back is not None):
-            return
-        if queue.is_dropped:
-            self.on_unanswered(FailedWork(queue, entries, failures, *reason_of(error)))
-            return
-        event, said_why = described(error)
-        line = self._log.line(
-            event,
-            logging.WARNING if failures == 1 or is_answer(error) else logging.ERROR,
-            queue,
-            entries,
-            None if is_answer(error) else error,
-            said_why,
-            repeats=not isinstance(error, Reject),
-        )
-        failed = FailedWork(queue, entries, failures, *reason_of(error), line)
-        if isinstance(error, Reject):
-            self._on_rejected(failed._replace(is_rejected=True))
-            return
-        after_ms = error.after_ms if isinstance(error, RetryLater) else None
-        if self._send_back is None or self._options.on_exhausted is not None:
-            self._say_what_follows(line, failures, after_ms)
-        if self._is_over(failures) and await self._is_skipped(work, failures):
-            return
-        if self._send_back is not None:
-            self._send_back(failed._replace(after_ms=after_ms))
-            return
-        self._try_later(Work(queue, entries, failures), after_ms)
-
-    def _on_rejected(self, failed: FailedWork) -> None:
-        if self._reject is not None:
-            self._reject(failed)
-            return
-        self._skip(Work(failed.queue, [*failed.entries], failed.failures))
-        if failed.line is not None:
-            failed.line.complete("skipped: without a broker there are no dead letters", True)
-
-    def _try_later(self, work: Work, asked_ms: int | None = None, told_ms: int = 0) -> None:
-        delay_s = self._delay_s(work.failures, asked_ms, told_ms)
-        self._schedule.add(self._clock.monotonic_s() + delay_s, work)
-
-    def _delay_s(self, failures: int, asked_ms: int | None, told_ms: int) -> float:
-        """For messages that wait here; `asked_ms`: as the listener says; `told_ms`: as their broker
-        says, or 0."""
-        if asked_ms is not None:
-            return asked_ms / 1_000
-        if not self._in_order:
-            return self._options.retry.delay_s(failures)
-        if self._options.suspend_ms is not None:
-            return self._options.suspend_ms / 1_000
-        return (told_ms or IN_ORDER.delay_ms(failures - 1)) / 1_000
-
-    def _say_what_follows(
-        self, line: FailureLine, failures: int, asked_ms: int | None, told_ms: int = 0
-    ) -> None:
-        """For messages that stay here."""
-        follows = f"again in {self._delay_s(failures, asked_ms, told_ms):g} s"
-        if self._options.on_exhausted is not None:
-            line.attempts_max = self._options.retry.attempts_max
-            if self._is_over(failures):
-                follows = "on_exhausted decides"
-        elif line.attempts_max == UNKNOWN:
-            line.attempts_max = UNLIMITED
-        line.complete(follows)
-
-    def on_sent_back(self, work: FailedWork) -> None:
-        """The broker has these messages, and will redeliver them."""
-        self.counters.sent_back += len(work.entries)
-        work.queue.finish(work.entries)
-        self._forget_attempts(Work(work.queue, [*work.entries], work.failures))
-        if self._is_orderly:
-            self._line_up_again(work.queue)
-
-    def on_kept(self, work: FailedWork, told_ms: int = 0) -> None:
-        """The broker has counted them, or will never accept them: they are retried here, after
-        `told_ms` if that is above 0 and the program says nothing else."""
-        if not work.queue.is_stopped:
-            if work.line is not None:
-                self._say_what_follows(work.line, work.failures, work.after_ms, told_ms)
-            again = Work(work.queue, [*work.entries], work.failures)
-            self._try_later(again, work.after_ms, told_ms)
-
-    def on_unanswered(self, work: FailedWork) -> None:
-        """The queue was lost while the broker was being told of this failure."""
-        queue, failure = work.queue.assignment.queue, (work.reason_class, work.reason)
-        self._attempts.on_unanswered(queue, work.entries, work.failures, failure)
-
-    async def _is_held_back(self, work: Work, worker: int) -> bool:
-        """Before handling a message that was counted before: whether it must not be handled now."""
-        counted = work.queue.past.get(work.entries[0][0]) if work.entries else None
-        if counted is None:
-            return False
-        if counted.attempts and await self._is_given_up(work, counted):
-            return True
-        if counted.is_suspect:
-            return not await self._is_alone(work, worker)
-        return not self._may_begin(work.queue)
-
-    async def _is_given_up(self, work: Work, counted: Counted) -> bool:
-        """When the process died, there was no chance to ask, or to tell its broker; when the queue
-        was lost, there was no answer."""
-        queue, entries, failures = work
-        if self._is_over(failures) and await self._is_skipped(work, failures):
-            return True
-        if self._send_back is None or counted.is_reported:
-            return False
-        if counted.failure is DIED:
-            self._attempts.sent_back(counted, entries[0][2].origin_message_id)
-        else:
-            self._attempts.reported(counted)
-        self._send_back(FailedWork(queue, entries, failures, *counted.failure))
-        return True
-
-    def _note_failure(self, work: Work, failures: int) -> None:
-        entries = work.entries
-        for _, _, message in entries:
-            message.attempts_before = failures
-        work.queue.past.pop(entries[0][0], None)
-        if work.queue.is_dropped:
-            return
-        first, last = entries[0][0], entries[-1][0]
-        spans = [(first, last)]
-        if last - first >= len(entries):  # What is between may not have failed.
-            spans = [(offset, offset) for offset, _, _ in entries]
-        for first, last in spans:
-            self._attempts.on_failed(work.queue.mark, first, last, failures)
-
-    def _forget_attempts(self, work: Work) -> None:
-        offsets = [entry[0] for entry in work.entries]
-        self._log.forget(work.queue.assignment.queue, offsets[0])
-        self._attempts.on_finished(work.queue.assignment.queue, work.queue.mark, offsets)
-
-    def _is_over(self, failures: int) -> bool:
-        return failures >= self._options.retry.attempts_max
-
-    async def _is_skipped(self, work: Work, failures: int) -> bool:
-        """Whether the user gives these messages up; then they are done."""
-        if not await self._is_to_skip(work, failures):
-            return False
-        self._skip(work)
-        return True
-
-    def _skip(self, work: Work) -> None:
-        self.counters.skipped += len(work.entries)
-        work.queue.finish(work.entries)
-        self._forget_attempts(work)
-        if self._is_orderly:
-            self._line_up_again(work.queue)
-
-    async def _is_to_skip(self, work: Work, failures: int) -> bool:
-        """Ask the user; any failure there keeps the messages."""
-        decide = self._options.on_exhausted
-        if decide is None:
-            return False
-        try:
-            decision = decide([entry[2] for entry in work.entries], failures)
-            if isinstance(decision, Awaitable):
-                decision = await decision
-        except (SystemExit, KeyboardInterrupt) as error:
-            self._exit(error)
-            return False
-        except Exception as error:
-            event = "on_exhausted failed; the messages are kept"
-            line = self._log.line(
-                event, logging.ERROR, work.queue, work.entries, error, repr(error)
-            )
-            line.attempts_max = self._options.retry.attempts_max
-            line.complete("they are tried again")
-            return False
-        if decision is not Exhausted.SKIP:
-            return False
-        event = "messages skipped by on_exhausted"
-        line = self._log.line(
-            event, logging.WARNING, work.queue, work.entries, None, "it returned SKIP"
-        )
-        line.attempts_max = self._options.retry.attempts_max
-        line.complete("they count as done")
-        return True
-
-    def _on_due(self, work: Work) -> None:
-        if not work.queue.is_stopped:
-            self._due.append(work)
-            self._wake_one()
 
 
 def _plain_list(messages: list[ReceivedMessage]) -> list[ReceivedMessage]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from aerobee.client_core.cluster import ClusterConnection
@@ -61,6 +62,7 @@ class PopCalls:
             # A call that is repeated gets what was taken for it.
             attempt_id=f"{self._random.getrandbits(64):016x}",
         )
+        since_s = asyncio.get_running_loop().time()
         answer = await self._calls.at_master(
             source.topic,
             source.broker_name,
@@ -68,7 +70,9 @@ class PopCalls:
             request,
             timeout_ms=wait_ms + self._request_timeout_ms,
         )
-        return decode_popped(source, answer) if answer.messages else []
+        if not answer.messages:
+            return []
+        return decode_popped(source, answer, invisible_ms=invisible_ms, since_s=since_s)
 
     async def acknowledge(self, messages: Sequence[PoppedMessage]) -> None:
         """Raises AerobeeError: the first refusal; the others are done."""
@@ -99,11 +103,13 @@ class PopCalls:
                 messages=[message.handle for message in some],
                 invisible_ms=invisible_ms,
             )
+            since_s = asyncio.get_running_loop().time()
             answer = await self._calls.at_master(
                 *source, CHANGE_INVISIBLE, request, timeout_ms=self._failover_timeout_ms
             )
             for message, result in zip(some, answer.results, strict=True):
                 if result.status.code == common_pb2.OK:
+                    message.invisible_ms, message.since_s = invisible_ms, since_s
                     message.handle.serial = result.serial
                     message.handle.visible_ms = result.visible_ms
             return [result.status for result in answer.results]
@@ -141,7 +147,9 @@ async def _each(messages: Sequence[PoppedMessage], ask: Part, *, settles: bool =
             for message, status in zip(part, await ask(source, part), strict=True):
                 if status.code == common_pb2.OK:
                     message.is_settled = settles
-                elif refusal is None:
-                    refusal = error_from_code(status.code, status.message)
+                    continue
+                if status.code == common_pb2.STALE_HANDLE:
+                    message.is_settled = True
+                refusal = refusal or error_from_code(status.code, status.message)
     if refusal is not None:
         raise refusal

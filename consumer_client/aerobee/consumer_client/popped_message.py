@@ -25,14 +25,29 @@ class Source(NamedTuple):
 class PoppedMessage(ReceivedMessage):
     """A message of a `SimpleConsumer`: it comes again unless it is acknowledged in time."""
 
-    __slots__ = ("changing", "handle", "is_settled", "source")
+    __slots__ = ("changing", "handle", "invisible_ms", "is_settled", "since_s", "source")
 
     source: Source
     handle: broker_pb2.Popped
     changing: asyncio.Lock | None
     """While it is renewed by itself: its handle is only used under this."""
     is_settled: bool
-    """It was acknowledged, given back or rejected."""
+    """It was acknowledged, given back or rejected, or its time is over."""
+    invisible_ms: int
+    """For how long, as it was last asked for."""
+    since_s: float
+    """When that was asked for, by the loop's clock: the broker counts from then on, or later."""
+
+    @property
+    def renew_s(self) -> float:
+        """When a third of its time is over, by the loop's clock: what goes wrong then may go wrong
+        once more before it comes again."""
+        return self.since_s + self.invisible_ms / 3_000
+
+    @property
+    def end_s(self) -> float:
+        """Until when no other member gets it, by the loop's clock."""
+        return self.since_s + self.invisible_ms / 1_000
 
     @property
     def reconsume_times(self) -> int:
@@ -45,7 +60,9 @@ class PoppedMessage(ReceivedMessage):
         return self.handle.visible_ms
 
 
-def decode_popped(source: Source, answer: broker_pb2.PopResponse) -> list[PoppedMessage]:
+def decode_popped(
+    source: Source, answer: broker_pb2.PopResponse, *, invisible_ms: int, since_s: float
+) -> list[PoppedMessage]:
     """Raises MessageIllegal: the broker's answer is not what it should be."""
     queue = MessageQueue(source.topic, source.broker_name, 0)
     entries = decode_entries(answer.records, queue, None)
@@ -59,6 +76,7 @@ def decode_popped(source: Source, answer: broker_pb2.PopResponse) -> list[Popped
             message.queue = MessageQueue(topic, source.broker_name, handle.queue_id)
         message.source, message.handle = source, handle
         message.changing, message.is_settled = None, False
+        message.invisible_ms, message.since_s = invisible_ms, since_s
         messages.append(message)
     return messages
 

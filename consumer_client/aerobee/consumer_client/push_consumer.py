@@ -30,6 +30,7 @@ from aerobee.consumer_client.consumer_runtime import (
     default_client_id,
 )
 from aerobee.consumer_client.ending_signals import stopped_by_signals
+from aerobee.consumer_client.failed_calls import Exit
 from aerobee.consumer_client.filters import ALL_TAGS, Expression, compared_tags, is_wanted
 from aerobee.consumer_client.flow_control import FlowLimits
 from aerobee.consumer_client.keyed_queue import key_reader
@@ -40,7 +41,7 @@ from aerobee.consumer_client.listener import (
     OrderBy,
     Ordering,
 )
-from aerobee.consumer_client.listener_pool import Exit, ListenerPool
+from aerobee.consumer_client.listener_pool import ListenerPool
 from aerobee.consumer_client.listener_shape import gets_batches
 from aerobee.consumer_client.listener_threads import threads_for
 from aerobee.consumer_client.options import ConsumerConfig, StartFrom
@@ -294,10 +295,10 @@ class PushConsumer:
             client_id=self.client_id,
             options=self._settings.options,
             tasks=self._runtime.tasks,
-            on_sent_back=self._pool.on_sent_back,
-            on_refused=self._pool.on_kept,
-            on_counted=self._pool.on_kept,
-            on_unanswered=self._pool.on_unanswered,
+            on_sent_back=self._pool.failed.on_sent_back,
+            on_refused=self._pool.failed.on_kept,
+            on_counted=self._pool.failed.on_kept,
+            on_unanswered=self._pool.failed.on_unanswered,
             in_order=self._in_order,
             retries_max=self._retries_max,
             telemetry=self._telemetry,

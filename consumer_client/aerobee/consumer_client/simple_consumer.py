@@ -17,10 +17,16 @@ from aerobee.client_core.telemetry import Telemetry
 from aerobee.consumer_client.answers import Reject, milliseconds_of
 from aerobee.consumer_client.background_tasks import BackgroundTasks
 from aerobee.consumer_client.consumer_runtime import default_client_id
+from aerobee.consumer_client.ending_signals import stopped_by_signals
 from aerobee.consumer_client.filters import ALL_TAGS, Expression, compared_tags
+from aerobee.consumer_client.listener import Listener
+from aerobee.consumer_client.listener_shape import gets_batches
+from aerobee.consumer_client.listener_threads import threads_for
 from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.pop_calls import PopCalls
+from aerobee.consumer_client.popped_listening import ListeningOptions, PoppedListening
 from aerobee.consumer_client.popped_message import PoppedMessage, Source
+from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.consumer_client.sending_back import reason_of
 from aerobee.domain.names import check_client_id, check_group_name, check_topic_name
 from aerobee.rpc.tls_config import TlsConfig
@@ -34,7 +40,11 @@ log = logging.getLogger(__name__)
 
 INVISIBLE_S = 30.0
 RECEIVE_S = 1.0
+LISTEN_S = 15.0
 KEEP_S_MAX = 3_600.0
+RENEW_S_MIN = 0.1
+RENEW_AGAIN_S = 1.0
+"""After a renewal that failed."""
 WAIT_MS_MAX = 20_000
 
 Time = float | timedelta
@@ -58,7 +68,7 @@ class SimpleConsumer:
         client_id: this member's name. By default made from host and process.
         nameservers, cluster, tls, credentials: as for `ClusterConnection`.
         telemetry: records traces and metrics; see docs/tracing.md.
-        config: its `request_timeout_ms` and `failover_timeout_ms` are used.
+        config: its `request_timeout_ms`, `failover_timeout_ms` and `release_timeout_ms` are used.
 
     Raises:
         IllegalName, InvalidArgument: a name or setting that can never work.
@@ -113,6 +123,8 @@ class SimpleConsumer:
         self._is_closed = False
         self._turn = 0
         self._tasks = BackgroundTasks()
+        self._release_ms = options.release_timeout_ms
+        self._listening: PoppedListening | None = None
 
     def __repr__(self) -> str:
         return f"SimpleConsumer(group={self._group!r}, client_id={self.client_id!r})"
@@ -155,6 +167,10 @@ class SimpleConsumer:
         """End running calls and disconnect. What was received and not acknowledged comes again
         when its time is over. Closing again does nothing."""
         self._is_closed = True
+        if self._listening is not None:
+            listening = self._listening
+            listening.stop()
+            await listening.ended.wait()
         stack, self._stack = self._stack, AsyncExitStack()
         if stack is not None:
             await stack.aclose()
@@ -321,15 +337,76 @@ class SimpleConsumer:
         Raises as `ack`."""
         invisible_ms = milliseconds_of("invisible", invisible)
         async with self._quiet(messages) as several:
-            await self._calls.change(several, invisible_ms, settles=False)
+            await self._calls.change(several, invisible_ms, settles=not invisible_ms)
+
+    async def listen(
+        self,
+        listener: Listener,
+        *,
+        max_concurrency: int = 20,
+        run_in_thread: bool = True,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        """Call the listener with one message after another until `stop`, the close or a
+        cancellation, and do with each what it
+        answers; answers are those of a push consumer. If the group is ordered, each sharding key is
+        handled in order, and keys beside each other, by any number of members.
+
+        A message is renewed while its call runs. A call of an `async` function is cancelled if that
+        fails for longer than the message's time: another member may have the message then. On the
+        end, running calls may go on for `release_timeout_ms`; what they do not finish comes again
+        at once. In the main task of `asyncio.run`, Ctrl-C and SIGTERM are a `stop`.
+
+        Args:
+            listener: gets one message in a list. A plain function is called in threads.
+            max_concurrency: calls at the same time.
+            run_in_thread: False: a plain function that never blocks is called on the event loop.
+            retry: how long a message that failed waits, by its attempts, unless the listener says.
+                How many attempts it has is for the group to say.
+
+        Raises:
+            InvalidArgument: it cannot be a listener, or the consumer is not running or listens.
+            LeaseHeld, AccessDenied: as `receive`. Other failures are logged and tried again.
+        """
+        self._check_running()
+        check_whole_number("max_concurrency", max_concurrency, minimum=1)
+        if self._listening is not None:
+            raise InvalidArgument("the consumer listens already: make another one")
+        called: Listener = threads_for(listener, max_concurrency, wanted=run_in_thread) or listener
+        if self._telemetry is not None:
+            called = self._telemetry.listening(called, group=self._group)
+        wait_s = min(LISTEN_S, self._invisible_ms / 3_000)
+        listening = self._listening = PoppedListening(
+            self._calls,
+            lambda count: self.receive(count, timeout=wait_s),
+            called,
+            ListeningOptions(
+                max_concurrency=max_concurrency,
+                gets_batches=gets_batches(listener),
+                retry=retry or RetryPolicy(),
+                release_s=self._release_ms / 1_000,
+            ),
+            group=self._group,
+            clock=self._connection.clock,
+        )
+        try:
+            with stopped_by_signals(listening.stop):
+                await listening.run()
+        finally:
+            self._listening = None
+
+    def stop(self) -> None:
+        """Have `listen` return once its running calls have ended. From the loop's thread."""
+        if self._listening is not None:
+            self._listening.stop()
 
     @asynccontextmanager
     async def keeping(
         self, messages: Messages, *, at_most: Time = KEEP_S_MAX
     ) -> AsyncIterator[None]:
         """Keep messages invisible while the block runs, but not longer than `at_most` (a number is
-        seconds): their time is renewed at each third of it. Acknowledge them inside or after the
-        block, which neither does nor undoes that.
+        seconds): the time of each, as it was received or changed, is renewed when a third of it
+        is over. Acknowledge them inside or after the block, which neither does nor undoes that.
 
         For example::
 
@@ -353,39 +430,52 @@ class SimpleConsumer:
 
     async def _renew(self, messages: Sequence[PoppedMessage], end_s: float) -> None:
         loop = asyncio.get_running_loop()
-        every_s = self._invisible_ms / 3_000
-        while loop.time() + every_s < end_s:
-            await asyncio.sleep(every_s)
-            kept = [message for message in messages if not message.is_settled]
-            if not kept:
+        pause_s = 0.0
+        while kept := [message for message in messages if not message.is_settled]:
+            next_s = max(min(message.renew_s for message in kept), loop.time() + pause_s)
+            if next_s >= end_s:
                 return
+            await asyncio.sleep(next_s - loop.time())
+            due = [message for message in kept if message.renew_s <= next_s]
             # An answer that nobody waits for would leave an old handle here.
-            await asyncio.shield(self._tasks.create_task(self._renew_once(kept), name="renew"))
+            await asyncio.shield(self._tasks.create_task(self._renew_once(due), name="renew"))
+            has_failed = any(each.renew_s <= next_s and not each.is_settled for each in due)
+            pause_s = RENEW_AGAIN_S if has_failed else RENEW_S_MIN
 
     async def _renew_once(self, messages: Sequence[PoppedMessage]) -> None:
+        """Each for its own time."""
+        refusal: AerobeeError | None = None
         try:
             async with self._quiet(messages) as several:
                 kept = [message for message in several if not message.is_settled]
-                await self._calls.change(kept, self._invisible_ms, settles=False)
+                for invisible_ms in {message.invisible_ms for message in kept}:
+                    some = [message for message in kept if message.invisible_ms == invisible_ms]
+                    try:
+                        await self._calls.change(some, invisible_ms, settles=False)
+                    except AerobeeError as error:
+                        refusal = error
         except AerobeeError as error:
+            refusal = error  # the consumer is being closed
+        if refusal is not None:
             log_event(
                 log,
                 "the time of messages could not be renewed",
                 level=logging.WARNING,
                 group=self._group,
                 messages=len(messages),
-                reason=error,
+                reason=refusal,
             )
 
     @asynccontextmanager
     async def _quiet(self, messages: Messages) -> AsyncIterator[list[PoppedMessage]]:
         """While no handle of these is being changed."""
         self._check_running()
-        several = _several(messages)
+        several = list({id(message): message for message in _several(messages)}.values())
+        # Each lock once, and in one order for all calls: else two could wait for each other.
+        locks = {id(each.changing): each.changing for each in several if each.changing is not None}
         async with AsyncExitStack() as stack:
-            for message in several:
-                if message.changing is not None:
-                    await stack.enter_async_context(message.changing)
+            for _, lock in sorted(locks.items()):
+                await stack.enter_async_context(lock)
             yield several
 
     def _check_running(self) -> None:

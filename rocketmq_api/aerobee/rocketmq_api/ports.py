@@ -206,6 +206,12 @@ class PollRequest:
     """Deliveries of a message before it is a dead letter."""
     wish: Wish
     wait_ms: int
+    queue_id: int = -1
+    """Only this queue; below 0: all of the broker."""
+    begins_at_first: bool = False
+    """A new group begins at the first message that there is."""
+    takes_runs: bool = False
+    """Where order matters, its client handles several messages of a message group in order."""
 
 
 class Received(NamedTuple):

@@ -44,7 +44,35 @@ def share_of(
     return queues[first : first + each + (at < more)]
 
 
-def assignment_body(queues: Sequence[MessageQueue]) -> bytes:
-    """All are read by pulling."""
-    found = [{"messageQueue": queue_object(queue), "mode": "PULL"} for queue in queues]
+def assignment_body(queues: Sequence[MessageQueue], *, is_pop: bool = False) -> bytes:
+    """Each is read by pulling, or all by POP."""
+    mode = "POP" if is_pop else "PULL"
+    found = [{"messageQueue": queue_object(queue), "mode": mode} for queue in queues]
     return json_bodies.write({"messageQueueAssignments": found})
+
+
+def popped_queues(topic: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+    """What each member gets of a topic that its group takes by POP: all queues of each broker, by
+    a number that names none."""
+    names = sorted({queue.broker_name for queue in queues})
+    return [MessageQueue(topic, name, -1) for name in names]
+
+
+@dataclass(frozen=True, slots=True)
+class ModeWish:
+    """How a group shall take a topic."""
+
+    group: str
+    topic: str
+    is_pop: bool
+
+
+def read_mode(body: bytes) -> ModeWish:
+    """Raises InvalidArgument."""
+    found = json_bodies.read_object(body)
+    group, topic, mode = (found.get(name) for name in ("consumerGroup", "topic", "mode"))
+    if not (isinstance(group, str) and group and isinstance(topic, str) and topic):
+        raise InvalidArgument("the body names no group and topic")
+    if mode not in ("POP", "PULL"):
+        raise InvalidArgument(f"the mode is {str(mode)[:40]!r}; it must be PULL or POP")
+    return ModeWish(group, topic, mode == "POP")

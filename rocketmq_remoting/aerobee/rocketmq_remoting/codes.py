@@ -87,6 +87,13 @@ class Ask(IntEnum):
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
     QUERY_ASSIGNMENT = 400
+    SET_MESSAGE_REQUEST_MODE = 401
+    POP_MESSAGE = 200050
+    ACK_MESSAGE = 200051
+    CHANGE_MESSAGE_INVISIBLETIME = 200053
+    NOTIFICATION = 200054
+    POLLING_INFO = 200055
+    BATCH_ACK_MESSAGE = 200151
 
 
 class Code(IntEnum):
@@ -114,6 +121,9 @@ class Code(IntEnum):
     INVALID_PARAMETER = 29
     CONSUMER_NOT_ONLINE = 206
     CONSUME_MSG_TIMEOUT = 207
+    NO_MESSAGE = 208
+    POLLING_FULL = 209
+    POLLING_TIMEOUT = 210
     FLOW_CONTROL = 215
 
 
@@ -126,6 +136,7 @@ CODES: Final[dict[type[errors.AerobeeError], Code]] = {
     errors.QueueNotFound: Code.SYSTEM_ERROR,
     errors.GroupNotFound: Code.SUBSCRIPTION_GROUP_NOT_EXIST,
     errors.MessageNotFound: Code.QUERY_NOT_FOUND,
+    errors.StaleHandle: Code.NO_MESSAGE,
     errors.MessageIllegal: Code.MESSAGE_ILLEGAL,
     errors.FilterIllegal: Code.SUBSCRIPTION_PARSE_FAILED,
     errors.NotWritableTopic: Code.NO_PERMISSION,

@@ -26,7 +26,7 @@ _INSTEAD: Final = {
     319: "the settings in the nameserver's file",
     321: "mqadmin printMsg, or aerobee message",
     323: "aerobee transaction list",
-    401: "nothing: remoting clients pull",
+    200052: "a pull, which takes nothing either",
     **dict.fromkeys(range(3001, 3004), "a nameserver (mqadmin: -b NAMESERVER), or aerobee user"),
     **dict.fromkeys(range(3006, 3009), "a nameserver (mqadmin: -b NAMESERVER), or aerobee acl"),
 }

@@ -10,10 +10,11 @@ from aerobee.access.resources import SEEING, Action, Need
 from aerobee.remoting_core.command import Command
 from aerobee.rocketmq_remoting import fields as read
 from aerobee.rocketmq_remoting.admin_bodies import group_name_in
-from aerobee.rocketmq_remoting.assignments import read_assignment_asked
+from aerobee.rocketmq_remoting.assignments import read_assignment_asked, read_mode
 from aerobee.rocketmq_remoting.codes import Ask
 from aerobee.rocketmq_remoting.heartbeats import read_heartbeat
 from aerobee.rocketmq_remoting.json_bodies import read_object
+from aerobee.rocketmq_remoting.pops import origin_of, read_acks
 from aerobee.rocketmq_remoting.queues import read_queues
 from aerobee.rocketmq_remoting.routes import DEFAULT_TOPIC
 from aerobee.rocketmq_remoting.sends import send_fields
@@ -89,6 +90,23 @@ class RemotingNeeds:
         asked = read_assignment_asked(request.body)
         topic = self._of.topic(asked.topic, Action.SUB)
         return (self._of.group(asked.group, Action.SUB), topic)
+
+    def popped(self, request: Command, _: str) -> Iterable[Need]:
+        """Clients name a retry topic made of the topic if the message came from one."""
+        group = read.text(request.fields, "consumerGroup")
+        topic = origin_of(group, read.text(request.fields, "topic"))
+        return (self._of.group(group, Action.SUB), self._of.topic(topic, Action.SUB))
+
+    def all_popped(self, request: Command, _: str) -> Iterable[Need]:
+        needs = set()
+        for each in read_acks(request.body):
+            needs.add(self._of.group(each.group, Action.SUB))
+            needs.add(self._of.topic(each.topic, Action.SUB))
+        return needs
+
+    def mode_put(self, request: Command, _: str) -> Iterable[Need]:
+        wanted = read_mode(request.body)
+        return (self._of.group(wanted.group, Action.UPDATE), self._of.topic(wanted.topic, SEEING))
 
     def locks(self, request: Command, _: str) -> Iterable[Need]:
         asked = read_queues(request.body)
@@ -172,6 +190,7 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
     sends, pulls = needing(of.sent), needing(of.queue_of_group, judged_again=True)
     progress, bounds, locks = needing(of.queue_of_group), needing(of.queue), needing(of.locks)
     return {
+        **_pop_needs(of),
         Ask.GET_ROUTEINFO_BY_TOPIC: needing(of.route),
         Ask.SEND_MESSAGE: sends,
         Ask.SEND_MESSAGE_V2: sends,
@@ -233,4 +252,17 @@ def remoting_needs(cluster: str) -> Mapping[int, MethodNeeds]:
         Ask.CLONE_GROUP_OFFSET: administering(of.cloned),
         Ask.QUERY_CONSUME_TIME_SPAN: needing(of.group_and_topic_seen),
         **dict.fromkeys(AUTH, SUPER_USERS),
+    }
+
+
+def _pop_needs(of: RemotingNeeds) -> dict[int, MethodNeeds]:
+    polls = needing(of.queue_of_group, judged_again=True)
+    return {
+        Ask.POP_MESSAGE: polls,
+        Ask.NOTIFICATION: polls,
+        Ask.POLLING_INFO: needing(of.queue_of_group),
+        Ask.ACK_MESSAGE: needing(of.popped),
+        Ask.CHANGE_MESSAGE_INVISIBLETIME: needing(of.popped),
+        Ask.BATCH_ACK_MESSAGE: needing(of.all_popped),
+        Ask.SET_MESSAGE_REQUEST_MODE: administering(of.mode_put),
     }

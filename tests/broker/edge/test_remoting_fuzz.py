@@ -16,9 +16,9 @@ from tests.broker.conftest import RunningBroker
 from tests.support.remoting_peer import Peer, peer_at
 
 SERVED = (10, 11, 12, 14, 15, 17, 21, 26, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 41, 42, 46,
-          200, 201, 202, 203, 204, 207, 208, 215, 222, 223, 300, 303, 307, 309, 310, 314, 315, 320,
-          324, 325, 328, 343, 345, 351, 352, 361, 370, 400, 3004, 3005, 3009,
-          3010)  # fmt: skip
+          200, 201, 202, 203, 204, 207, 208, 215, 222, 223, 300, 303, 305, 307, 309, 310, 314, 315,
+          320, 324, 325, 328, 343, 345, 351, 352, 361, 370, 400, 401, 3004, 3005, 3009,
+          3010, 200050, 200051, 200053, 200054, 200055, 200151)  # fmt: skip
 NAMES = ("topic", "consumerGroup", "group", "producerGroup", "queueId", "queueOffset", "sysFlag",
          "maxMsgNums", "maxMsgBytes", "commitOffset", "suspendTimeoutMillis", "subscription",
          "expressionType", "subVersion", "bornTimestamp", "flag", "properties", "reconsumeTimes",
@@ -27,7 +27,8 @@ NAMES = ("topic", "consumerGroup", "group", "producerGroup", "queueId", "queueOf
          "tranStateTableOffset", "commitOrRollback", "recallHandle", "setZeroIfNotFound",
          "srcGroup", "destGroup", "groupName", "statsName", "statsKey", "writeQueueNums",
          "readQueueNums", "perm", "order", "attributes", "clientId", "clientAddr", "msgId",
-         "isForce", "cleanOffset", "defaultTopic",
+         "isForce", "cleanOffset", "defaultTopic", "invisibleTime", "initMode", "exp",
+         "expType", "attemptId", "extraInfo", "suspend",
          *"abcdefghijklm")  # fmt: skip
 HONEST: dict[str, tuple[str, ...]] = {
     "topic": ("t", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", "absent"),
@@ -45,6 +46,15 @@ HONEST: dict[str, tuple[str, ...]] = {
         "\x01\x02\x01",
     ),
     "expressionType": ("TAG", "SQL92"),
+    "expType": ("TAG", "SQL92"),
+    "exp": ("*", "a", "a > 1", "a >"),
+    "invisibleTime": ("0", "1", "1000"),
+    "extraInfo": (
+        "0 1 1 0 0 broker-a 0 0",
+        "0 1 1 3 1 broker-a 0 0",
+        "-5 1 1 999 2 broker-a 3 7",
+        "0 1 1 9 0 broker-a 0 0",
+    ),
     "subscription": ("*", "a||b", "a > 1 AND", "||"),
 }
 ODD = (
@@ -78,10 +88,13 @@ OBJECTS: tuple[Any, ...] = (
     {"subString": "x >", "expressionType": "SQL92"},
     {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": -1, "max": 1 << 70}},
     {"type": "CUSTOMIZED", "customizedRetryPolicy": [1]},
+    "POP", "PULL", "broker-a", "t",
+    [{"c": "g", "t": "t", "r": "1", "so": 0, "q": 0, "rq": 1, "pt": 1, "it": 1, "b": "gAAI"}],
+    [{"c": "g", "t": "t", "r": "0", "so": -9, "q": 1 << 9, "rq": 9, "pt": 1, "it": 1, "b": "/w=="}],
 )  # fmt: skip
 MEMBERS = ("clientID", "clientId", "consumerGroup", "producerDataSet", "consumerDataSet", "mqSet",
            "subscriptionData", "heartbeatFingerprint", "withoutSub", "groupName", "retryMaxTimes",
-           "groupRetryPolicy", "consumeEnable")  # fmt: skip
+           "groupRetryPolicy", "consumeEnable", "brokerName", "acks", "mode", "topic")  # fmt: skip
 
 
 def odd_request(chance: random.Random) -> Command:
@@ -89,12 +102,10 @@ def odd_request(chance: random.Random) -> Command:
     for name in chance.sample(NAMES, chance.randrange(len(NAMES))):
         honest = HONEST.get(name)
         fields[name] = chance.choice(honest if honest and chance.random() < 0.7 else ODD)
-    return Command(
-        chance.choice(SERVED),
-        fields,
-        odd_body(chance),
-        encoding=chance.choice((Encoding.JSON, Encoding.BINARY)),
-    )
+    fields["pollTime"] = chance.choice(("", "0", "1", "-1"))  # others wait for up to a minute
+    code = chance.choice(SERVED)
+    encodings = (Encoding.JSON, Encoding.BINARY) if code < 1 << 15 else (Encoding.JSON,)
+    return Command(code, fields, odd_body(chance), encoding=chance.choice(encodings))
 
 
 def odd_body(chance: random.Random) -> bytes:
@@ -123,7 +134,8 @@ async def campaign(peer: Peer, count: int, first_seed: int) -> None:
 
 def test_every_code_that_is_served_is_fuzzed(broker: RunningBroker) -> None:
     """Except what nameservers answer, and what only brokers ask."""
-    others = {39, 40, 102, 105, 106, 205, 206, 216, 221, 224, 326, 327}
+    others = {39, 40, 102, 105, 106, 205, 206, 216, 220, 221, 224, 304, 326, 327}
+    others |= {*range(3001, 3004), *range(3006, 3009)}
     assert {int(each) for each in Ask} - others == set(SERVED)
 
 

@@ -234,6 +234,40 @@ def test_the_next_of_a_group_follows_a_dead_letter() -> None:
     assert queue.offsets() == [1]
 
 
+def test_a_poll_for_runs_gets_a_message_group_in_order_and_the_next_waits_for_all_of_it() -> None:
+    queue = PoppedQueue("a:1", "a:2", "b:1", "a:3", is_ordered=True)
+    run = queue.receive(3, takes_runs=True)
+    assert [each.offset for each in run] == [0, 1, 2]
+    assert queue.offsets(takes_runs=True) == []
+    queue.acknowledge(run[0], run[2])
+    assert queue.offsets(takes_runs=True) == []
+    queue.acknowledge(run[1])
+    assert queue.offsets(takes_runs=True) == [3]
+
+
+def test_a_run_comes_again_from_its_first_unfinished_message_with_what_follows() -> None:
+    queue = PoppedQueue("a:1", "a:2", "a:3", "b:1", is_ordered=True)
+    run = queue.receive(3, invisible_ms=10_000, takes_runs=True)
+    queue.acknowledge(run[0])
+    queue.change(run[2], 30_000)
+    queue.now_ms += 10_000
+    queue.fail_over()
+    again = queue.receive(takes_runs=True)
+    assert [(each.offset, each.attempt) for each in again] == [(1, 2), (3, 1)]
+    queue.now_ms += 30_000
+    assert queue.offsets(takes_runs=True) == [1, 2, 3]
+
+
+def test_a_poll_that_takes_no_runs_gets_one_message_of_a_run_that_comes_again() -> None:
+    queue = PoppedQueue("a:1", "a:2", is_ordered=True)
+    assert [each.offset for each in queue.receive(invisible_ms=10_000, takes_runs=True)] == [0, 1]
+    queue.now_ms += 10_000
+    (first,) = queue.receive()
+    assert first.offset == 0
+    queue.acknowledge(first)
+    assert queue.offsets() == [1]
+
+
 def test_messages_without_a_group_are_one_group_where_order_counts() -> None:
     queue = PoppedQueue(":1", ":2", is_ordered=True)
     assert queue.offsets() == [0]

@@ -60,6 +60,54 @@ final class Pops {
       x.send("4");
       led(x).start().getsOnly("4");
     });
+    moves(suite);
+  }
+
+  private static void moves(Suite suite) {
+    suite.add("pop.from-pull", "A group goes on by pop where it was by pull", x -> {
+      Reader reader = led(x).start();
+      x.send(Scene.numbers(MANY));
+      reader.getsOnly(Scene.numbers(MANY));
+      Thread.sleep(1_000);
+      pop(x);
+      Thread.sleep(2_000);
+      x.send("after");
+      reader.gets(MANY + 1);
+      Thread.sleep(1_500);
+      Check.equal(MANY + 1, reader.got.size());
+    });
+    suite.add("pop.to-pull", "A group goes on by pull where it was by pop", x -> {
+      pop(x);
+      Reader reader = led(x).start();
+      x.send(Scene.numbers(MANY));
+      reader.getsOnly(Scene.numbers(MANY));
+      Thread.sleep(1_000);
+      mode(x, MessageRequestMode.PULL);
+      Thread.sleep(2_000);
+      x.send("after");
+      reader.gets(MANY + 1);
+      Thread.sleep(1_500);
+      Check.equal(MANY + 1, reader.got.size());
+    });
+    suite.add("pop.killed", "Members by pop lose nothing when a broker is killed", x -> {
+      pop(x);
+      Reader reader = led(x).start();
+      x.send(Scene.numbers(MANY));
+      reader.gets(MANY / 2);
+      x.kill("broker-a");
+      String[] later = new String[MANY];
+      for (int number = 0; number < MANY; number++) {
+        String body = later[number] = "later-" + number;
+        Check.succeeds(() -> x.send(x.message(body)));
+      }
+      Set<String> expected = new HashSet<>(List.of(Scene.numbers(MANY)));
+      expected.addAll(List.of(later));
+      long end = System.currentTimeMillis() + 90_000;
+      while (!new HashSet<>(reader.bodies()).equals(expected)) {
+        Check.that(System.currentTimeMillis() < end, "it got " + reader.bodies());
+        Thread.sleep(100);
+      }
+    }).alone();
   }
 
   private static Reader led(Scene x) {
@@ -67,10 +115,14 @@ final class Pops {
   }
 
   private static void pop(Scene x) throws Exception {
+    mode(x, MessageRequestMode.POP);
+  }
+
+  private static void mode(Scene x, MessageRequestMode mode) throws Exception {
     x.queues();
     for (var broker : x.admin().examineBrokerClusterInfo().getBrokerAddrTable().values()) {
       x.admin().setMessageRequestMode(
-          broker.selectBrokerAddr(), x.topic(), x.group(), MessageRequestMode.POP, 8, 5_000);
+          broker.selectBrokerAddr(), x.topic(), x.group(), mode, 8, 5_000);
     }
   }
 

@@ -23,7 +23,8 @@ public final class Suite {
   /** A release that lacks what a table needs has no such class. */
   private static final String[] TABLES = {
     "Sending", "Asking", "Requests", "Later", "Recalls", "Transactions", "Groups", "Filters",
-    "Order", "Retries", "Places", "Resets", "Pulls", "Pops", "Tools", "Deletions",
+    "Order", "Retries", "Places", "Resets", "Pulls", "Pops", "Popped", "Tools",
+    "Deletions",
     "Restarts"
   };
   private static final long PATIENCE_S = 150;

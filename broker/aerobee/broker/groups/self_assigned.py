@@ -15,7 +15,7 @@ seconds two may, whenever the members do not agree, which is how this protocol w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
@@ -68,7 +68,10 @@ class _Group(Generic[W]):
 class SelfAssigned(Generic[W]):
     """The groups of one broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_popped: Callable[[str, str], bool] = lambda group, topic: False) -> None:
+        """`is_popped`: whether the members of a group take a topic by POP, although they are of
+        this kind."""
+        self._is_popped = is_popped
         self._groups: dict[str, _Group[W]] = {}
         self._of_connection: dict[Hashable, set[str]] = {}
         self._locks: dict[GroupQueue, tuple[str, float]] = {}
@@ -167,11 +170,18 @@ class SelfAssigned(Generic[W]):
         found = self._groups.get(key.group)
         if found is None:
             return False
-        is_retry = key.topic == RETRY_PREFIX + key.group
+        group, topic = key.group, key.topic
+        if topic == RETRY_PREFIX + group:
+            return any(
+                wanted != topic and not self._is_popped(group, wanted)
+                for member in found.members.values()
+                if not member.is_broadcasting
+                for wanted in member.wants
+            )
         return any(
-            not member.is_broadcasting and (is_retry or key.topic in member.wants)
+            not member.is_broadcasting and topic in member.wants
             for member in found.members.values()
-        )
+        ) and not self._is_popped(group, topic)
 
     def clear(self) -> None:
         """This replica is not the master any more: nobody holds a lock here."""

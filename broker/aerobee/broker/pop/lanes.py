@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from zlib import crc32
 
 from aerobee.broker.pop.entries import NO_LANE
@@ -61,6 +62,17 @@ class Lanes:
             else:
                 insort(chain, offset)
         return self.is_first(offset)
+
+    def after(self, offset: int) -> Iterator[int]:
+        """The messages of the same lane after the first one, in order. Do not add or finish any
+        meanwhile."""
+        return islice(self._chains[self._lane_at[offset]], 1, None)
+
+    def before(self, offset: int) -> int | None:
+        """The message of the same lane before this one, if there is one."""
+        chain = self._chains[self._lane_at[offset]]
+        at = len(chain) - 1 if chain[-1] == offset else chain.index(offset)
+        return chain[at - 1] if at else None
 
     def is_first(self, offset: int) -> bool:
         """Whether it is its turn."""

@@ -174,6 +174,11 @@ class QueueState:
         self._expire(now_ms)
         return self._next_offset == queue_end and not self._ready
 
+    def unread(self, queue_end: int, now_ms: int) -> int:
+        """How many messages of a queue with this end a poll may get now."""
+        self._expire(now_ms)
+        return max(0, queue_end - self._next_offset) + len(self._ready)
+
     def repeated(self, poll: Poll, now_ms: int) -> list[Delivery]:
         """What the client's last poll took, if this repeats it and the messages were not handled
         since. Report it once the journal's newest entry is confirmed."""
@@ -207,10 +212,27 @@ class QueueState:
                 moves.append(Move(offset, reason, flight.attempt))
             else:
                 again.append(offset)
+        if poll.takes_runs and self.is_ordered:
+            again = self._with_runs(again, poll.count, now_ms)
         room, refusal = self._room()
         self._pass_known()
         fresh = min(poll.count - len(again), room)
         return ToRead(again, self._next_offset, fresh, moves, refusal if fresh <= 0 else None)
+
+    def _with_runs(self, firsts: list[int], count: int, now_ms: int) -> list[int]:
+        """What a poll for runs gets with these messages, which are the first of their lanes."""
+        again = list(firsts)
+        for first in firsts:
+            for offset in self._lanes.after(first):
+                if len(again) >= count or not self._may_follow(offset, now_ms):
+                    break
+                again.append(offset)
+        return sorted(again)
+
+    def _may_follow(self, offset: int, now_ms: int) -> bool:
+        """Whether nobody has it."""
+        flight = self.standing.flights.get(offset)
+        return offset not in self._moving and (flight is None or flight.visible_ms <= now_ms)
 
     def _why_moved(self, offset: int, flight: Flight, poll: Poll) -> MoveReason | None:
         if flight.attempt >= poll.attempts_max:
@@ -260,8 +282,10 @@ class QueueState:
         messages, flights, count = read.messages, self.standing.flights, poll.count
         elsewhere = self._told_origins(read, poll.origin(self.key.topic))
         for offset in read.again:
-            if offset not in self._ready or offset in elsewhere:
-                continue  # another poll was faster, or it is for another
+            if offset in elsewhere:
+                continue
+            if offset not in self._ready and not self._continues(poll, offset, offsets, now_ms):
+                continue  # another poll was faster
             flight = flights.get(offset)
             if offset not in messages:
                 others.append(Range(offset, offset + 1))
@@ -270,7 +294,7 @@ class QueueState:
             elif len(offsets) < count:
                 offsets.append(offset)
         if read.begin <= self._next_offset < read.end:
-            self._take_new(read, elsewhere, count, offsets, others)
+            self._take_new(read, elsewhere, poll, offsets, others)
         # Messages that a new master reads again may be older than redelivered ones.
         offsets.sort()
         others.sort()
@@ -316,13 +340,13 @@ class QueueState:
         self,
         read: Read,
         elsewhere: Collection[int],
-        count: int,
+        poll: Poll,
         offsets: list[int],
         others: list[Range],
     ) -> None:
         """Messages never handed out before, as far as there is room."""
         at, end, flights = self._next_offset, read.end, self.standing.flights
-        count = min(count, len(offsets) + self._limits.flights_max - len(flights))
+        count = min(poll.count, len(offsets) + self._limits.flights_max - len(flights))
         found = sorted((*read.messages, *elsewhere)) if elsewhere else read.messages
         for offset in found:
             if not at <= offset < end or self._is_known(offset):
@@ -341,11 +365,21 @@ class QueueState:
             if is_aside:
                 self._aside.add(offset)
                 self._ready.add(offset)
-            elif not self.is_ordered or self._lanes.add(offset, read.messages[offset]):
+            elif (
+                not self.is_ordered
+                or self._lanes.add(offset, read.messages[offset])
+                or self._continues(poll, offset, offsets, 0)
+            ):
                 offsets.append(offset)
         if end > at:
             others += self._unknown(at, end)
         self._next_offset = end
+
+    def _continues(self, poll: Poll, offset: int, taken: list[int], now_ms: int) -> bool:
+        """Whether the poll also gets this message, because it has the one before."""
+        if not (poll.takes_runs and self.is_ordered and taken and offset in self._lanes):
+            return False
+        return self._lanes.before(offset) in taken and self._may_follow(offset, now_ms)
 
     def _may_read(self) -> bool:
         """Whether one more may wait for its turn."""

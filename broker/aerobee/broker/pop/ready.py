@@ -33,6 +33,9 @@ class Ready:
         at = bisect_left(ready, offset)
         return at < len(ready) and ready[at] == offset
 
+    def __len__(self) -> int:
+        return len(self._unknown) + sum(map(len, self._by_origin.values()))
+
     def __bool__(self) -> bool:
         return bool(self._unknown) or any(self._by_origin.values())
 

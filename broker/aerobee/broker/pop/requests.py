@@ -47,6 +47,12 @@ class Poll:
     """Deliveries of a message; after that it becomes a dead letter."""
     topic: str = ""
     """The poll's topic. From the group's retry topic it gets what came from this topic; "": all."""
+    begins_at_first: bool = False
+    """A new group begins at the first message that there is."""
+    takes_runs: bool = False
+    """Where order matters, it also gets what follows a message of the same message group: its
+    client handles them one after the other. The next poll gets nothing of that message group until
+    all of them are finished, or the first unfinished one comes again."""
 
     def origin(self, topic: str) -> str:
         """The origin required of messages from a queue of this topic; "": any."""

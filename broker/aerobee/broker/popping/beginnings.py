@@ -14,6 +14,7 @@ from aerobee.broker.groups.ownership import Ownership
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.state import OffsetJournalState
+from aerobee.broker.pop.requests import Poll
 from aerobee.broker.pop.term import PopTerm
 from aerobee.broker.popping.confirmed import until_confirmed
 from aerobee.rocketmq_api.rules.group_rules import begin_offset
@@ -38,8 +39,9 @@ class Beginnings:
         self._writer = writer
         self._bounds = bounds
 
-    async def begin(self, key: GroupQueue) -> None:
-        """POP starts to consume the queue where the group was, or at `begin_offset` if it is new.
+    async def begin(self, key: GroupQueue, poll: Poll) -> None:
+        """POP starts to consume the queue where the group was; if it is new, at the first message
+        if the poll says so, and otherwise at `begin_offset`.
 
         Raises:
             LeaseHeld: members consume it under leases.
@@ -47,7 +49,8 @@ class Beginnings:
         """
         self._check_unclaimed(key)
         if self._offsets.query(key) is None:
-            offset = begin_offset(*self._bounds(key.topic, key.queue_id))
+            first, end = self._bounds(key.topic, key.queue_id)
+            offset = first if poll.begins_at_first else begin_offset(first, end)
             await until_confirmed(self._offsets.begin(key, offset))
             self._check_unclaimed(key)
         committed = self._offsets.query(key)

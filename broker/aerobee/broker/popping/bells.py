@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.popping.poll_ends import PollEnds
+from aerobee.broker.popping.poll_ends import Bucket, PollEnds
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy
 
@@ -91,6 +91,38 @@ class Waiter:
             bell.leave(self)
         for bell in self._rung_by:
             bell.ring()
+
+
+class ParkedWaiter(Waiter):
+    """A poll that waits without a task. `on_over` is called once for each `park`, in the turn of a
+    ring or of its time's end; it must not look in that turn, as many may end in it."""
+
+    __slots__ = ("_bucket", "_on_over")
+
+    def __init__(self, bells: Sequence[_Bell], on_over: Callable[[], None]) -> None:
+        super().__init__(bells)
+        self._on_over = on_over
+        self._bucket: Bucket | None = None
+
+    def park(self, timeout_s: float, ends: PollEnds) -> None:
+        """Wait for a ring since `looks`, or for the time to end."""
+        for bell in self.bells:
+            bell.arm()
+        self._bucket = ends.add(self, timeout_s)
+        if self.is_rung:
+            self.wake()
+
+    def wake(self) -> None:
+        bucket, self._bucket = self._bucket, None
+        if bucket is not None:
+            bucket.pop(self, None)
+            self._on_over()
+
+    def goes(self) -> None:
+        bucket, self._bucket = self._bucket, None
+        if bucket is not None:
+            bucket.pop(self, None)
+        super().goes()
 
 
 class FarWaiter(Waiter):
@@ -248,18 +280,37 @@ class Bells:
     @contextmanager
     def waiting_at(self, keys: Sequence[GroupQueue], topic: str = "") -> Iterator[Waiter]:
         """A poll for this topic waits at these queues meanwhile. Raises Busy: too many wait."""
+        self._enter()
+        waiter = Waiter(self._bells_of(keys, topic))
+        try:
+            yield waiter
+        finally:
+            self.leave(waiter)
+
+    def waits_parked(
+        self, keys: Sequence[GroupQueue], topic: str, on_over: Callable[[], None]
+    ) -> ParkedWaiter:
+        """The same for a poll that waits without a task, until `leave`. Raises Busy."""
+        self._enter()
+        return ParkedWaiter(self._bells_of(keys, topic), on_over)
+
+    def _enter(self) -> None:
         if self.polls >= self._polls_max:
             raise Busy(
                 f"{self.polls} calls already wait for messages here: poll again later, or ask the "
                 "operator to raise groups.waiting_polls_max"
             )
         self.polls += 1
-        waiter = Waiter(self._bells_of(keys, topic))
-        try:
-            yield waiter
-        finally:
-            self.polls -= 1
-            self._leave(waiter)
+
+    def leave(self, waiter: Waiter) -> None:
+        """The poll is over."""
+        self.polls -= 1
+        self._leave(waiter)
+
+    def waiting(self, keys: Iterable[GroupQueue]) -> int:
+        """How many polls wait at these queues; one at several of them counts for each."""
+        bells = (bell for key in keys for bell in self._bells.get(key, {}).values())
+        return sum(bell.waiters for bell in bells)
 
     def wait_far(
         self,

@@ -38,7 +38,7 @@ from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.retention.holds import JournalHold
 from aerobee.broker.retries.feature import Receivers, Retries
 from aerobee.broker.sending.durability import Durability
-from aerobee.runtime.errors import AerobeeError, StoreFailed
+from aerobee.runtime.errors import AerobeeError, Busy, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store.engine.config import StoreConfig
 from aerobee.store.engine.disk import Disk
@@ -47,6 +47,8 @@ from aerobee.store.engine.tables.finished_ranges import Range
 
 log = logging.getLogger(__name__)
 
+IN_ORDER_MAX: Final = 100_000
+"""Groups in which polls ask for order, and not the settings."""
 SAVE_TIMEOUT_S: Final = 20.0
 LEAVE_TIMEOUT_S: Final = 3.0
 
@@ -96,6 +98,7 @@ class Popping(Feature):
     def __init__(self, parts: Parts, opened: PopJournalState) -> None:
         self._parts = parts
         self.state = opened
+        self._in_order: set[str] = set()
         journal_log = JournalLog(
             POP_JOURNAL_TOPIC,
             parts.store,
@@ -168,7 +171,17 @@ class Popping(Feature):
 
     def is_ordered(self, group: str) -> bool:
         """Whether order counts for a group."""
-        return self._parts.retries.settings.policy(group).is_ordered
+        return group in self._in_order or self._parts.retries.settings.policy(group).is_ordered
+
+    def ask_order(self, group: str) -> None:
+        """Order counts for a group from now on, while this broker runs: a poll says so, and not the
+        group's settings. Raises Busy."""
+        if not self.is_ordered(group):
+            if len(self._in_order) >= IN_ORDER_MAX:
+                raise Busy(
+                    f"polls ask for order in {IN_ORDER_MAX} groups already: set it in group {group}"
+                )
+            self._in_order.add(group)
 
     def tasks(self) -> Mapping[str, Task]:
         return {"pop": self.run}

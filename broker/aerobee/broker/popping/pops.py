@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.pop.queue_state import QueueState
@@ -26,6 +26,9 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy
 from aerobee.store.engine.queues.reading import Filter
 from aerobee.store.format.record import Record
+
+LOOK_MS_MAX: Final = 100
+"""A poll that has something looks for more only this long: what it has is invisible meanwhile."""
 
 
 class Popped(NamedTuple):
@@ -74,6 +77,8 @@ class _Looked:
 
     deadline_s: float
     """After it, a queue in which nothing has matched is left for the next poll."""
+    taken_ms: int = 0
+    """When the first part was taken: all parts of a poll have this time."""
     parts: list[_Part] = field(default_factory=list)
     refusal: AerobeeError | None = None
 
@@ -84,7 +89,7 @@ class Pops:
     def __init__(
         self,
         writer: Callable[[], PopTerm],
-        begin: Callable[[GroupQueue], Awaitable[None]],
+        begin: Callable[[GroupQueue, Poll], Awaitable[None]],
         reads: PopReads,
         bells: Bells,
         clock: Clock,
@@ -142,6 +147,18 @@ class Pops:
             raise looked.refusal
         return await self._confirmed(looked.parts)
 
+    async def look(
+        self, keys: Sequence[GroupQueue], poll: Poll, passing: Filter | None, deadline_s: float
+    ) -> list[Popped]:
+        """The same without waiting for messages: what is there now. `deadline_s`: until when
+        messages that do not pass are skipped, in monotonic seconds."""
+        looked = await self._take_in_order(keys, poll, passing, deadline_s)
+        if looked.parts:
+            return await self._confirmed(looked.parts)
+        if looked.refusal is not None:
+            raise looked.refusal
+        return []
+
     async def _take_in_order(
         self, keys: Sequence[GroupQueue], poll: Poll, passing: Filter | None, deadline_s: float
     ) -> _Looked:
@@ -155,7 +172,7 @@ class Pops:
                 looked.parts.append(part)
                 left -= len(part.deliveries)
                 self._bells.ring(key)  # there may be more
-                if left <= 0:
+                if left <= 0 or self._clock.now_ms() - looked.taken_ms > LOOK_MS_MAX:
                     break
         except AerobeeError as error:
             looked.refusal = error
@@ -178,7 +195,7 @@ class Pops:
         while True:
             queue = self._writer().queue(key)
             if queue is None:
-                await self._begin(key)
+                await self._begin(key, poll)
                 queue = self._writer().queue(key)
                 if queue is None:
                     raise Busy(f"{key} is changing owners; try again")
@@ -193,7 +210,7 @@ class Pops:
             if not wanted.again and wanted.room <= 0:
                 looked.refusal = looked.refusal or wanted.refusal
                 return None
-            part, is_over = await self._taken(queue, poll, wanted, passing, is_scan=is_scan)
+            part, is_over = await self._taken(queue, poll, wanted, passing, looked, is_scan=is_scan)
             if part is not None or is_over:
                 return part
             if self._clock.monotonic_s() >= looked.deadline_s:
@@ -207,6 +224,7 @@ class Pops:
         poll: Poll,
         wanted: ToRead,
         passing: Filter | None,
+        looked: _Looked,
         *,
         is_scan: bool,
     ) -> tuple[_Part | None, bool]:
@@ -223,7 +241,7 @@ class Pops:
         term = self._writer()
         if term.queue(key) is not queue:
             return None, False
-        now_ms = self._clock.now_ms()
+        now_ms = looked.taken_ms or self._clock.now_ms()
         if found.is_beyond:
             term.write(queue.begin_again(found.read.end, now_ms))
             return None, True
@@ -232,6 +250,7 @@ class Pops:
         if taken.entries:
             self._on_finished(key)
         if taken.deliveries:
+            looked.taken_ms = now_ms
             return _Part(key, taken.deliveries, found.records, done), True
         return None, not found.read.again and found.read.end <= found.read.begin
 
@@ -277,6 +296,42 @@ class Pops:
                 return True
             return False
         return True
+
+    def has_messages(
+        self, keys: Iterable[GroupQueue], begin_of: Callable[[GroupQueue], int]
+    ) -> bool:
+        """The same, but sure of queues that POP does not consume yet: it would begin at
+        `begin_of`."""
+        with suppress(AerobeeError):
+            term, now_ms = self._writer(), self._clock.now_ms()
+            for key in keys:
+                queue, end = term.queue(key), self._end_of(key.topic, key.queue_id)
+                if queue is None:
+                    if begin_of(key) < end:
+                        return True
+                elif not queue.has_nothing(end, now_ms):
+                    return True
+        return False
+
+    def unread(self, keys: Iterable[GroupQueue]) -> int:
+        """How many messages of these queues polls can get now, as far as POP consumes them."""
+        found = 0
+        with suppress(AerobeeError):
+            term, now_ms = self._writer(), self._clock.now_ms()
+            for key in keys:
+                queue = term.queue(key)
+                if queue is not None:
+                    found += queue.unread(self._end_of(key.topic, key.queue_id), now_ms)
+        return found
+
+    def serial_of(self, key: GroupQueue, offset: int, taken_ms: int, visible_ms: int) -> int:
+        """The serial of a delivery by its times; 0: the message is not in flight by that one.
+        Raises AerobeeError."""
+        queue = self._writer().queue(key)
+        flight = None if queue is None else queue.flight(offset)
+        if flight is None or (flight.taken_ms, flight.visible_ms) != (taken_ms, visible_ms):
+            return 0
+        return flight.serial
 
     # ------------------------------------------------------------------------------ giving back
 

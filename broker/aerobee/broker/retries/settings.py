@@ -90,6 +90,17 @@ class RetrySettings:
             await self._save()
         return RetryPolicy.of(config)
 
+    async def set_attribute(self, group: str, name: str, value: str) -> None:
+        """Set an attribute of the group that is not of these settings, but is kept with them; "":
+        remove it. Raises as `change`."""
+        self._admit(group)
+        config = self._groups.get(group) or SubscriptionGroupConfig(name=group)
+        attributes = {**config.attributes, name: value}
+        if not value:
+            del attributes[name]
+        if self._groups.put(replace(config, attributes=attributes)):
+            await self._save()
+
 
 def _check(back_off: Exponential) -> None:
     if not 0 < back_off.initial_ms <= back_off.max_ms <= DELAY_MAX_MS:

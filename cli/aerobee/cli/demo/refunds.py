@@ -188,7 +188,7 @@ async def opened_refunds(
 @contextlib.contextmanager
 def _silent_failures() -> Iterator[None]:
     """The failures are part of the play: a line of log for each would only alarm."""
-    log = logging.getLogger("aerobee.consumer_client.listener_pool")
+    log = logging.getLogger("aerobee.consumer_client.failed_calls")
     before = log.level
     log.setLevel(logging.ERROR)
     try:

@@ -24,8 +24,7 @@ from aerobee.rocketmq_api.services.methods import (
     FORWARD_TO_DEAD_LETTERS,
 )
 from aerobee.runtime.errors import AerobeeError, StaleHandle
-from aerobee.store.format.dead_letter_fields import GroupNameTooLong, retry_topic
-from aerobee.store.format.pop_records import pop_retry_topics
+from aerobee.store.format.pop_records import retry_topics_of
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
@@ -48,7 +47,7 @@ class Deliveries:
         topic = stored_topic(request.topic, caller.namespace)
         if not request.entries:
             raise Refused(Reason.MALFORMED, "the request names no message to acknowledge")
-        retries = _retry_topics(topic, group)
+        retries = retry_topics_of(group, topic)
         statuses: dict[int, v2.Status] = {}
         by_broker: dict[str, list[tuple[int, ReceiptHandle]]] = {}
         for index, entry in enumerate(request.entries):
@@ -199,14 +198,5 @@ class Deliveries:
 def _used(text: str, topic: str, group: str) -> ReceiptHandle:
     """Raises Refused with ILLEGAL_HANDLE."""
     handle = ReceiptHandle.decode(text)
-    handle.check_used_by(topic, group, retry_topics=_retry_topics(topic, group))
+    handle.check_used_by(topic, group, retry_topics=retry_topics_of(group, topic))
     return handle
-
-
-def _retry_topics(topic: str, group: str) -> tuple[str, ...]:
-    """Including those where Apache's broker has left messages."""
-    names = pop_retry_topics(group, topic)
-    try:
-        return (*names, retry_topic(group))
-    except GroupNameTooLong:
-        return names

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
-from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
+from aerobee.store.format.dead_letter_fields import RETRY_PREFIX, GroupNameTooLong, retry_topic
 from aerobee.store.format.properties import PropertyName, replace_properties
 from aerobee.store.format.record_rewrite import rewrite_record
 from aerobee.store.format.record_view import Record
@@ -104,6 +104,16 @@ def pop_retry_topics(group: str, topic: str) -> tuple[str, str]:
     """The topics to which Apache's broker returns a group's messages of a topic: by default, and
     with `enableRetryTopicV2`."""
     return f"{RETRY_PREFIX}{group}_{topic}", f"{RETRY_PREFIX}{group}+{topic}"
+
+
+def retry_topics_of(group: str, topic: str) -> tuple[str, ...]:
+    """The topics from which messages of a topic are redelivered to a group: those of
+    `pop_retry_topics`, and the group's own, which its name may be too long for."""
+    names = pop_retry_topics(group, topic)
+    try:
+        return (*names, retry_topic(group))
+    except GroupNameTooLong:
+        return names
 
 
 def revived_record(record: Record, topic: str, *, pop_ms: int, store_host_ipv6: bool) -> bytes:

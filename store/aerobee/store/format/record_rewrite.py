@@ -108,3 +108,16 @@ def rewrite_record(
     if reconsume_times is not None:
         _I32.pack_into(head, RECONSUME_TIMES_AT + extra, reconsume_times)
     return b"".join((head, body, middle, len(properties).to_bytes(2, "big"), properties))
+
+
+def recounted(record: Record, reconsume_times: int) -> bytes | bytearray | memoryview:
+    """The record as it is stored, except for the number of its redeliveries. A view if that is the
+    same."""
+    data = memoryview(record.buffer)[record.start : record.start + record.size]
+    if record.reconsume_times == reconsume_times:
+        return data
+    changed = bytearray(data)
+    extra = HOST_V6_EXTRA if record.sys_flag & SYSFLAG_BORN_HOST_V6 else 0
+    extra += HOST_V6_EXTRA if record.sys_flag & SYSFLAG_STORE_HOST_V6 else 0
+    _I32.pack_into(changed, RECONSUME_TIMES_AT + extra, reconsume_times)
+    return changed

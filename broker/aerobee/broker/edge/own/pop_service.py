@@ -17,8 +17,7 @@ from aerobee.rocketmq_api.rules.handles import ReceiptHandle
 from aerobee.rocketmq_api.rules.polling import PollLimits
 from aerobee.rocketmq_api.rules.refusals import Refused
 from aerobee.runtime.errors import AerobeeError, InvalidArgument, NotMaster
-from aerobee.store.format.dead_letter_fields import GroupNameTooLong, retry_topic
-from aerobee.store.format.pop_records import pop_retry_topics
+from aerobee.store.format.pop_records import retry_topics_of
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -117,7 +116,7 @@ class PopService(broker_pb2_grpc.PopServiceServicer):
     ) -> list[ReceiptHandle]:
         """Raises InvalidArgument: one is of another topic."""
         self._check(group, topic)
-        allowed = {topic, *_retry_topics(topic, group)}
+        allowed = {topic, *retry_topics_of(group, topic)}
         broker_name = self._pops.broker_name
         handles = [
             ReceiptHandle(
@@ -137,13 +136,6 @@ class PopService(broker_pb2_grpc.PopServiceServicer):
                     f"group {group} gets no message of {topic} from {handle.topic}"
                 )
         return handles
-
-
-def _retry_topics(topic: str, group: str) -> tuple[str, ...]:
-    try:
-        return (*pop_retry_topics(group, topic), retry_topic(group))
-    except GroupNameTooLong:
-        return pop_retry_topics(group, topic)
 
 
 def _answer(topic: str, received: Sequence[Received]) -> broker_pb2.PopResponse:

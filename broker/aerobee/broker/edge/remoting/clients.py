@@ -103,11 +103,11 @@ class RemotingClients:
         meter = self._meters.pop(connection, None)
         if meter is not None:
             meter.hold_subscriptions(0)
-        self._tell_changed(self.members.disconnected(connection))
+        self.tell_changed(self.members.disconnected(connection))
 
     def expire(self) -> None:
         """Members that were silent for too long are gone; called from time to time."""
-        self._tell_changed(self.members.expire(self._clock.monotonic_s()))
+        self.tell_changed(self.members.expire(self._clock.monotonic_s()))
 
     # ------------------------------------------------------------------------------ requests
 
@@ -138,7 +138,7 @@ class RemotingClients:
             )
             if await self._joins(connection, consuming, member):
                 changed.add(consuming.group)
-        self._tell_changed(changed)
+        self.tell_changed(changed)
         fields = {
             "IS_SUPPORT_HEART_BEAT_V2": "true",
             "IS_SUB_CHANGE": "true" if changed or has_new else "false",
@@ -187,7 +187,7 @@ class RemotingClients:
             self._forget_producer(group, connection)
         group = request.fields.get("consumerGroup", "")
         if group and self.members.left(group, client_id, connection):
-            self._tell_changed([group])
+            self.tell_changed([group])
         return request.answer()
 
     def list_members(self, connection: Connection, request: Command) -> Command:
@@ -208,7 +208,7 @@ class RemotingClients:
 
     def divide_again(self, group: str) -> None:
         """Tell the members of a group to divide its queues now, not at their next turn."""
-        self._tell_changed([group])
+        self.tell_changed([group])
 
     # ------------------------------------------------------------------------------ asking
 
@@ -292,7 +292,7 @@ class RemotingClients:
             paying.hold_subscriptions(count)
             self._meters[connection] = paying
 
-    def _tell_changed(self, groups: Iterable[str]) -> None:
+    def tell_changed(self, groups: Iterable[str]) -> None:
         """Code 40, soon, to all members that are connected here. One heart-beat may change many
         groups of many members."""
         self._changed.update(dict.fromkeys(groups))

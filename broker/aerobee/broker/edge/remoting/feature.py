@@ -21,6 +21,9 @@ from aerobee.broker.edge.remoting.dead_letters import RemotingDeadLetters
 from aerobee.broker.edge.remoting.locks import OrderLocks
 from aerobee.broker.edge.remoting.lookups import RemotingLookups
 from aerobee.broker.edge.remoting.members import RemotingMembers
+from aerobee.broker.edge.remoting.modes import Modes
+from aerobee.broker.edge.remoting.pop_handles import PopHandles
+from aerobee.broker.edge.remoting.pops import RemotingPops
 from aerobee.broker.edge.remoting.progress import Progress
 from aerobee.broker.edge.remoting.pulls import Pulls
 from aerobee.broker.edge.remoting.rates import SAMPLE_S, Rates
@@ -32,10 +35,13 @@ from aerobee.broker.edge.remoting.sending import Sends
 from aerobee.broker.edge.remoting.settings import RemotingSettings
 from aerobee.broker.edge.remoting.tools import RemotingTools
 from aerobee.broker.edge.remoting.transactions import RemotingTransactions
+from aerobee.broker.edge.rocketmq.known import OwnGroups
+from aerobee.broker.edge.rocketmq.own_pops import OwnPops
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
 from aerobee.broker.features import Edge, Feature, Task
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.known_groups import KnownGroups
+from aerobee.broker.groups.ownership import Owner
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.groups.self_assigned import SelfAssigned
 from aerobee.broker.observe.metrics.traffic import Traffic
@@ -58,6 +64,7 @@ from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.remoting_core.frames import FrameLimits
 from aerobee.remoting_core.limits import RemotingLimits
 from aerobee.remoting_core.server import RemotingServer
+from aerobee.rocketmq_api.rules.group_rules import begin_offset
 from aerobee.rocketmq_remoting.codes import Ask
 from aerobee.rocketmq_remoting.dispatch import Dispatch, LoggedLimits, Serve, log_bug
 from aerobee.rocketmq_remoting.guarding import guarded, peer_of
@@ -129,7 +136,8 @@ class Remoting(Feature):
 
     def __init__(self, parts: Parts, opened: None = None) -> None:
         config, clock, coordinator = parts.config, parts.clock, parts.coordinator
-        self.members: SelfAssigned[Subscribed] = SelfAssigned()
+        self.modes = Modes(parts, on_changed=self._mode_changed)
+        self.members: SelfAssigned[Subscribed] = SelfAssigned(self.modes.is_pop)
         self._quotas = parts.access.quotas
         coordinator.ownership.exclude_self_assigned(
             self.members.has, self.members.in_order, self.members.groups
@@ -162,14 +170,7 @@ class Remoting(Feature):
         self.progress = Progress(
             parts.offsets, parts.queues, parts.guard, parts.store, self.clients
         )
-        self.pulls = Pulls(
-            parts.egress,
-            self.clients,
-            self.progress,
-            coordinator.ownership,
-            clock,
-            on_delivered=parts.traffic.delivered,
-        )
+        self._wire_reading(parts)
         self.send_backs = RemotingSendBacks(
             parts.retries.send_backs,
             parts.lookup,
@@ -184,7 +185,6 @@ class Remoting(Feature):
             self.clients,
             Resources(config.cluster),
         )
-        self.assignments = Assignments(self.cluster, self.members)
         self.lookups = RemotingLookups(parts.lookup, Resources(config.cluster))
         self._wire_tools(parts)
         parts.transactions.ask_also(self.transactions)
@@ -194,7 +194,23 @@ class Remoting(Feature):
             table = guarded(self._table(), remoting_needs(config.cluster), parts.access)
             self.server = _server(parts, Dispatch(table, on_closed=self._disconnected))
             parts.serve_beside(self.server)
-            self.edges = (RemotingEdge(self.pulls),)
+            self.edges = (RemotingEdge(self.pulls, self.pops),)
+
+    def _wire_reading(self, parts: Parts) -> None:
+        """What hands out messages, and says who reads which queue."""
+        self.pulls = Pulls(
+            parts.egress,
+            self.clients,
+            self.progress,
+            parts.coordinator.ownership,
+            parts.clock,
+            is_popped=self.modes.is_pop,
+            on_delivered=parts.traffic.delivered,
+        )
+        self.assignments = Assignments(self.cluster, self.members, self.modes)
+        own = _own_pops(parts)
+        self.pops = _pops(parts, own, self.clients)
+        self.pop_handles = PopHandles(own, parts.popping.pops)
 
     def _wire_tools(self, parts: Parts) -> None:
         """What serves RocketMQ's tools, and requests that go on to clients."""
@@ -252,11 +268,18 @@ class Remoting(Feature):
             Ask.RECALL_MESSAGE: self.sends.recall,
             Ask.PULL_MESSAGE: self.pulls.pull,
             Ask.LITE_PULL_MESSAGE: self.pulls.pull,
+            Ask.POP_MESSAGE: self.pops.pop,
+            Ask.NOTIFICATION: self.pops.notify,
+            Ask.POLLING_INFO: self.pops.polling,
+            Ask.ACK_MESSAGE: self.pop_handles.acknowledge,
+            Ask.BATCH_ACK_MESSAGE: self.pop_handles.acknowledge_batch,
+            Ask.CHANGE_MESSAGE_INVISIBLETIME: self.pop_handles.change,
             Ask.HEART_BEAT: self.clients.heart_beat,
             Ask.UNREGISTER_CLIENT: self.clients.unregister,
             Ask.GET_CONSUMER_LIST_BY_GROUP: self.clients.list_members,
             Ask.CHECK_CLIENT_CONFIG: self.clients.check_config,
             Ask.QUERY_ASSIGNMENT: self.assignments.query,
+            Ask.SET_MESSAGE_REQUEST_MODE: self.modes.put,
             Ask.LOCK_BATCH_MQ: self.locks.lock,
             Ask.UNLOCK_BATCH_MQ: self.locks.unlock,
             Ask.QUERY_CONSUMER_OFFSET: self.progress.query,
@@ -310,6 +333,10 @@ class Remoting(Feature):
         self.clients.disconnected(connection)
         self._quotas.disconnected(peer_of(connection))
 
+    def _mode_changed(self, group: str, topic: str) -> None:
+        self.pops.end_of(group, topic)
+        self.clients.tell_changed((group,))
+
     def _offset_set(self, key: GroupQueue) -> None:
         self.progress.offset_set(key)
         self.pulls.offset_set(key)
@@ -336,13 +363,15 @@ class Remoting(Feature):
         self.locks.end()
         self.dead_letters.forget()
         self.pulls.end_all()
+        self.pops.end_all()
 
 
 class RemotingEdge:
     """Has no port of its own."""
 
-    def __init__(self, pulls: Pulls) -> None:
+    def __init__(self, pulls: Pulls, pops: RemotingPops) -> None:
         self._pulls = pulls
+        self._pops = pops
 
     async def start(self) -> int:
         """See `Edge`."""
@@ -354,6 +383,7 @@ class RemotingEdge:
     def end_pulls(self) -> None:
         """See `Edge`."""
         self._pulls.end_all()
+        self._pops.end_all()
 
     async def stop(self, grace_s: float) -> None:
         """Its server stops with the one beside it."""
@@ -384,6 +414,44 @@ def _sends(
         parts.chance,
         parts.store_host,
         process_id=os.getpid(),
+    )
+
+
+def _own_pops(parts: Parts) -> OwnPops:
+    ownership = parts.coordinator.ownership
+    return OwnPops(
+        parts.config.broker_name,
+        parts.popping.pops,
+        parts.topics,
+        parts.offsets,
+        parts.guard,
+        parts.lookup,
+        parts.clock,
+        parts.chance,
+        is_master=parts.roles.may_act,
+        is_ordered=parts.popping.is_ordered,
+        on_delivered=parts.traffic.delivered,
+        is_taken=lambda key: ownership.owner(key) in (Owner.SELF, Owner.LEASE),
+    )
+
+
+def _pops(parts: Parts, own: OwnPops, clients: RemotingClients) -> RemotingPops:
+    def begin_of(key: GroupQueue) -> int:
+        offset = parts.offsets.query(key)
+        bounds = parts.queues.bounds(key.topic, key.queue_id)
+        return begin_offset(*bounds) if offset is None else offset
+
+    popping = parts.popping
+    return RemotingPops(
+        own,
+        popping.pops,
+        popping.bells,
+        clients,
+        OwnGroups(parts.groups),
+        parts.expressions,
+        parts.clock,
+        ask_order=popping.ask_order,
+        begin_of=begin_of,
     )
 
 

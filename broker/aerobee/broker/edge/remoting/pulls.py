@@ -37,7 +37,7 @@ from aerobee.rocketmq_remoting.dispatch import Answered
 from aerobee.rocketmq_remoting.heartbeats import Subscribed
 from aerobee.rocketmq_remoting.pulls import Pull
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import AerobeeError, Busy, QuotaExceeded
+from aerobee.runtime.errors import AerobeeError, Busy, LeaseHeld, QuotaExceeded
 from aerobee.store.engine.queue_reads import QueueRead
 
 _REFUSED_AFTER_S_MAX: Final = 5.0
@@ -64,14 +64,17 @@ class Pulls:
         ownership: Ownership,
         clock: Clock,
         *,
+        is_popped: Callable[[str, str], bool],
         on_delivered: Callable[[str, str, int, int], None],
     ) -> None:
-        """`on_delivered` gets what was sent: group, topic, messages, bytes."""
+        """`is_popped`: whether a group takes a topic by POP. `on_delivered` gets what was sent:
+        group, topic, messages, bytes."""
         self.egress = egress
         self.clock = clock
         self._clients = clients
         self._progress = progress
         self._ownership = ownership
+        self._is_popped = is_popped
         self._on_delivered = on_delivered
         self._waiting: dict[_Waiting, None] = {}
 
@@ -102,6 +105,11 @@ class Pulls:
                 )
         is_broadcasting = member is not None and member.is_broadcasting
         if not is_broadcasting and not self.egress.is_slave:
+            if self._is_popped(pull.group, pull.topic):
+                raise LeaseHeld(
+                    f"group {pull.group} takes topic {pull.topic} by POP (mqadmin setConsumeMode): "
+                    "let the broker divide the queues, or set the mode PULL"
+                )
             self._ownership.wanted_by_self(key)
             moved = self._progress.moved_to(key, pull.offset)
             if moved is not None:

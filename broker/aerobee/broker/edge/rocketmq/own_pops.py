@@ -29,8 +29,8 @@ from aerobee.runtime.errors import (
     TopicNotFound,
 )
 from aerobee.store.engine.tables.config_tables import TopicTable
-from aerobee.store.format.dead_letter_fields import GroupNameTooLong, dead_letter_topic, retry_topic
-from aerobee.store.format.pop_records import pop_retry_topics
+from aerobee.store.format.dead_letter_fields import GroupNameTooLong, dead_letter_topic
+from aerobee.store.format.pop_records import retry_topics_of
 from aerobee.store.format.record import Record
 
 RETRIES_FIRST: Final = 0.2
@@ -55,8 +55,10 @@ class OwnPops:
         is_master: Callable[[], bool],
         is_ordered: Callable[[str], bool],
         on_delivered: Callable[[str, str, int, int], None],
+        is_taken: Callable[[GroupQueue], bool] = lambda key: False,
     ) -> None:
-        """`on_delivered` gets what was sent: group, topic, messages, bytes."""
+        """`on_delivered` gets what was sent: group, topic, messages, bytes. `is_taken`: whether
+        others than POP consume a retry topic for the group; then polls leave it to them."""
         self.broker_name = broker_name
         self.is_master = is_master
         self._pops = pops
@@ -68,35 +70,44 @@ class OwnPops:
         self._chance = chance
         self._is_ordered = is_ordered
         self._on_delivered = on_delivered
+        self._is_taken = is_taken
         self._turn = 0
 
     async def receive(self, wanted: PollRequest, rings: Rung | None = None) -> list[Received]:
         await self._offsets.acting_for(wanted.group)
-        poll = Poll(
-            wanted.client,
-            wanted.messages_max,
-            wanted.invisible_ms,
-            wanted.attempt_id,
-            wanted.attempts_max,
-            wanted.topic,
-        )
-        keys = self.keys(wanted.group, wanted.topic)
+        keys = self.keys(wanted.group, wanted.topic, wanted.queue_id)
         passing = filter_of(wanted.wish, is_exact=True)
-        popped = await self._pops.receive(keys, poll, passing, wanted.wait_ms / 1_000, rings)
+        wait_s = wanted.wait_ms / 1_000
+        popped = await self._pops.receive(keys, _poll(wanted), passing, wait_s, rings)
+        return self._all_received(wanted, popped)
+
+    async def look(
+        self, wanted: PollRequest, keys: Sequence[GroupQueue], deadline_s: float
+    ) -> list[Received]:
+        """What is there now, in the queues that `keys` has returned; see `Pops.look`. Raises as
+        `receive`."""
+        await self._offsets.acting_for(wanted.group)
+        passing = filter_of(wanted.wish, is_exact=True)
+        popped = await self._pops.look(keys, _poll(wanted), passing, deadline_s)
+        return self._all_received(wanted, popped)
+
+    def _all_received(self, wanted: PollRequest, popped: Sequence[Popped]) -> list[Received]:
         if popped:
             size = sum(each.record.size for each in popped)
             self._on_delivered(wanted.group, wanted.topic, len(popped), size)
         return [self._received(each) for each in popped]
 
-    def keys(self, group: str, topic: str) -> list[GroupQueue]:
-        """The queues of a poll, in the order in which they are looked at. Raises TopicNotFound,
-        NotReadableTopic."""
+    def keys(self, group: str, topic: str, queue_id: int = -1) -> list[GroupQueue]:
+        """The queues of a poll, in the order in which they are looked at; `queue_id` as in
+        `PollRequest`. Raises TopicNotFound, NotReadableTopic, QueueNotFound."""
         if topic not in self._topics and is_retry_topic(topic):
             return []  # it is made here with its first message
-        self._guard.check_read(topic, 0)
+        self._guard.check_read(topic, max(0, queue_id))
         config = self._topics.get(topic)
         count = 1 if config is None else config.read_queue_count
-        if config is not None and config.attributes.get(MESSAGE_TYPE) == _PRIORITY:
+        if queue_id >= 0:
+            ids = [queue_id]
+        elif config is not None and config.attributes.get(MESSAGE_TYPE) == _PRIORITY:
             ids = list(range(count - 1, -1, -1))
         else:
             self._turn += 1
@@ -108,11 +119,12 @@ class OwnPops:
         return keys
 
     def _retries(self, group: str, topic: str) -> list[GroupQueue]:
-        """Includes the queues where Apache's broker left messages of this topic for redelivery."""
-        names = list(pop_retry_topics(group, topic))
-        with suppress(GroupNameTooLong):
-            names.append(retry_topic(group))
-        return [GroupQueue(group, name, 0) for name in names if name in self._topics]
+        keys = [
+            GroupQueue(group, name, 0)
+            for name in retry_topics_of(group, topic)
+            if name in self._topics
+        ]
+        return [key for key in keys if not self._is_taken(key)]
 
     def _received(self, popped: Popped) -> Received:
         key, delivery, record = popped
@@ -206,6 +218,19 @@ class OwnPops:
         if handled is Handled.FINISHED and not is_over:
             return None
         return _stale("its time is over, or a newer one was issued for the message")
+
+
+def _poll(wanted: PollRequest) -> Poll:
+    return Poll(
+        wanted.client,
+        wanted.messages_max,
+        wanted.invisible_ms,
+        wanted.attempt_id,
+        wanted.attempts_max,
+        wanted.topic,
+        wanted.begins_at_first,
+        wanted.takes_runs,
+    )
 
 
 def _key(handle: ReceiptHandle) -> GroupQueue:

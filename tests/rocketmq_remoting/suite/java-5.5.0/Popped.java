@@ -1,0 +1,1 @@
+../Popped.java
