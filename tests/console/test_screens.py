@@ -363,3 +363,15 @@ async def test_why_a_user_may_not_is_said(cluster: Cluster, browse: Open) -> Non
     cluster.people = (User("ada", False, True, 1, ()),)
     page = await (await browse()).get("/users?user=ada&resource=Topic:orders&actions=Pub")
     assert "Denied : no policy of ada allows Pub on Topic:orders" in text_of(page.text)
+
+
+async def test_a_dead_letter_says_so_and_where_it_is_settled(
+    cluster: Cluster, browse: Open
+) -> None:
+    dead = letter(0, UNIQ_KEY="ID-7")
+    cluster.messages = [dead.message]
+    query = "topic=%25DLQ%25g&broker=broker-a&queue=0&offset=0"
+    page = (await (await browse()).get(f"/message?{query}")).text
+    assert "A dead letter of g : resend or drop it , once" in text_of(page)
+    assert 'href="/groups/g/dead-letters?key=ID-7"' in page
+    assert "No group reads this topic" not in page

@@ -203,6 +203,8 @@ async def test_a_message_is_kept_by_the_time_it_was_received_with() -> None:
             await cluster.advance(minutes=2)
             assert await consumer.receive(timeout=0) == []
             await consumer.change_invisible(short, 6)
+            await cluster.advance(seconds=8)
+            assert await consumer.receive(timeout=0) == []
             await cluster.advance(minutes=2)
             assert await consumer.receive(timeout=0) == []
         await consumer.ack([short, long])

@@ -24,6 +24,7 @@ from aerobee.cluster_view.route import MessageQueue
 from aerobee.console.bodies import Body, body_of, preview_of
 from aerobee.console.visit import Visit
 from aerobee.console.whereabouts import Whereabouts, whereabouts
+from aerobee.domain.names import DEAD_LETTER_PREFIX
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import (
     AccessDenied,
@@ -200,7 +201,13 @@ async def one_message(visit: Visit) -> Response:
         left_out=left_out,
         problem=problem,
         as_bytes=visit.query.get("as") == "bytes",
+        dead_of=_dead_of(queue.topic),
     )
+
+
+def _dead_of(topic: str) -> str:
+    """The group whose dead letters these are; empty: they are none."""
+    return topic.removeprefix(DEAD_LETTER_PREFIX) if topic.startswith(DEAD_LETTER_PREFIX) else ""
 
 
 async def _message(visit: Visit, queue: MessageQueue, offset: int) -> tuple[ReceivedMessage, Body]:

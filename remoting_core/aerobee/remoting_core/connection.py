@@ -16,10 +16,12 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, cast
 
 from aerobee.remoting_core.command import ONE_WAY, Command
-from aerobee.remoting_core.frames import FrameIllegal, FrameParser, encode_frame
+from aerobee.remoting_core.frames import FrameIllegal, FrameParser, encode_frame, frame_parts
 from aerobee.remoting_core.limits import Limit, RemotingLimits
 
 _OPAQUE_END: Final = 1 << 31
+_COPIED_BYTES_MAX: Final = 4 << 10
+"""A larger body is written apart from its header: a copy of it would cost more."""
 _UNKNOWN: Final = "unknown"
 
 
@@ -166,7 +168,7 @@ class Connection(asyncio.Protocol):
 
     def reply(self, answer: Command) -> None:
         """Send an answer, if the connection is still open. Raises ValueError: it fits no frame."""
-        self.write(encode_frame(answer))
+        self.write(*frame_parts(answer))
 
     def begun(self) -> None:
         """A request of the peer is worked on from now on."""
@@ -178,12 +180,15 @@ class Connection(asyncio.Protocol):
         if self._is_held and self._may_read:
             self._go_on()
 
-    def write(self, frame: bytes) -> None:
-        """Send whole frames, if the connection is still open."""
+    def write(self, frame: bytes, body: bytes = b"") -> None:
+        """Send whole frames, or one whose body is apart, if the connection is still open."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        transport.write(frame)
+        if len(body) > _COPIED_BYTES_MAX:
+            transport.writelines((frame, body))
+        else:
+            transport.write(frame + body if body else frame)
         if self.is_paused:
             unsent = transport.get_write_buffer_size()
             if unsent > self.limits.write_bytes_max:

@@ -110,8 +110,8 @@ class FrameParser:
             self._at = 0
 
 
-def encode_frame(command: Command) -> bytes:
-    """The whole frame of a command.
+def frame_parts(command: Command) -> tuple[bytes, bytes]:
+    """The frame of a command in two parts, of which the second is its body and not copied.
 
     Raises:
         ValueError: it does not fit into a frame, or its header not into its encoding.
@@ -120,4 +120,9 @@ def encode_frame(command: Command) -> bytes:
     if len(header) > _HEADER_LENGTH:
         raise ValueError(f"a header of {len(header)} bytes does not fit into a frame")
     word = command.encoding << 24 | len(header)
-    return b"".join((_HEAD.pack(4 + len(header) + len(body), word), header, body))
+    return _HEAD.pack(4 + len(header) + len(body), word) + header, body
+
+
+def encode_frame(command: Command) -> bytes:
+    """The whole frame of a command. Raises as `frame_parts`."""
+    return b"".join(frame_parts(command))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
+from json.encoder import encode_basestring as json_text
 from typing import Any, Final
 
 from aerobee.remoting_core.command import NO_FIELDS, Command, Encoding
@@ -48,7 +49,8 @@ _I16: Final = struct.Struct(">h")
 _I32: Final = struct.Struct(">i")
 _I32_END: Final = 1 << 31
 _I16_END: Final = 1 << 15
-_encode_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_json_object: Final = json.JSONDecoder().decode
+_TEXTS: Final = {str}
 
 
 class HeaderIllegal(ValueError):
@@ -79,7 +81,8 @@ def encode_header(command: Command) -> bytes:
 
 def _decode_json(data: bytes) -> Command:
     try:
-        found = json.loads(data)
+        # As `json.loads` does, which looks for other encodings first.
+        found = _json_object(data.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         raise HeaderIllegal("the header is not JSON") from None
     if not isinstance(found, dict):
@@ -110,6 +113,8 @@ def _json_fields(found: object) -> Mapping[str, str]:
         raise HeaderIllegal("extFields of the header is no JSON object")
     if len(found) > FIELDS_MAX:
         raise HeaderIllegal(f"the header has {len(found)} fields, at most {FIELDS_MAX} are taken")
+    if set(map(type, found.values())) == _TEXTS:
+        return found  # as clients write them
     fields = {}
     for name, value in found.items():
         if type(value) is str:
@@ -124,19 +129,17 @@ def _json_fields(found: object) -> Mapping[str, str]:
 
 
 def _encoded_json(command: Command) -> bytes:
-    header: dict[str, object] = {
-        "code": command.code,
-        "flag": command.flag,
-        "language": command.language,
-        "opaque": command.opaque,
-        "serializeTypeCurrentRPC": "JSON",
-        "version": command.version,
-    }
-    if command.remark:
-        header["remark"] = command.remark
+    """Half as long as an encoder of any object needs."""
+    more = f',"remark":{json_text(command.remark)}' if command.remark else ""
     if command.fields:
-        header["extFields"] = dict(command.fields)
-    return _encode_json(header).encode("utf-8", "replace")
+        pairs = [f"{json_text(name)}:{json_text(value)}" for name, value in command.fields.items()]
+        more += f',"extFields":{{{",".join(pairs)}}}'
+    text = (
+        f'{{"code":{command.code:d},"flag":{command.flag},'
+        f'"language":{json_text(command.language)},"opaque":{command.opaque},'
+        f'"serializeTypeCurrentRPC":"JSON","version":{command.version}{more}}}'
+    )
+    return text.encode("utf-8", "replace")
 
 
 # ----------------------------------------------------------------------------------------- binary
