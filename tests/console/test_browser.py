@@ -143,8 +143,15 @@ def opened(page: Page, address: str, path: str) -> Page:
     return page
 
 
-@pytest.mark.parametrize("width", [390, 1440])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (390, "dark"),
+        pytest.param(1440, "light", marks=pytest.mark.thorough),
+        pytest.param(390, "light", marks=pytest.mark.thorough),
+        pytest.param(1440, "dark", marks=pytest.mark.thorough),
+    ],
+)
 def test_every_page_fits_and_is_accessible(
     chromium: Browser, address: str, width: int, scheme: Any
 ) -> None:

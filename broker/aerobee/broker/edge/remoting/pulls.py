@@ -76,12 +76,9 @@ class Pulls:
         self._ownership = ownership
         self._is_popped = is_popped
         self._on_delivered = on_delivered
-        self._waiting: dict[_Waiting, None] = {}
-
-    @property
-    def waiting(self) -> int:
+        self._waiting: dict[GroupQueue, dict[_Waiting, None]] = {}
+        self.waiting = 0
         """Pulls that wait for a message."""
-        return len(self._waiting)
 
     def pull(self, connection: Connection, request: Command) -> Answered:
         """Codes 11 and 361. Raises AerobeeError."""
@@ -140,26 +137,31 @@ class Pulls:
 
     def offset_set(self, key: GroupQueue) -> None:
         """An operator set the group's offset: pulls that wait there learn of it."""
-        for waiting in [each for each in self._waiting if each.is_of(key)]:
+        for waiting in list(self._waiting.get(key, ())):
             moved = self._progress.moved_to(key, waiting.offset)
             if moved is not None:
                 waiting.moved(moved)
 
     def end_all(self) -> None:
         """Answer every pull that waits: the broker stops, or its role has changed."""
-        for waiting in list(self._waiting):
+        for waiting in [each for those in self._waiting.values() for each in those]:
             waiting.end()
 
     # ------------------------------------------------------------------------------ of waiting ones
 
     def enter(self, waiting: _Waiting) -> None:
         """Raises Busy."""
-        if len(self._waiting) >= WAITING_MAX:
+        if self.waiting >= WAITING_MAX:
             raise Busy(f"{WAITING_MAX} pulls wait at this broker already; pull again later")
-        self._waiting[waiting] = None
+        self._waiting.setdefault(waiting.key, {})[waiting] = None
+        self.waiting += 1
 
     def leave(self, waiting: _Waiting) -> None:
-        self._waiting.pop(waiting, None)
+        those = self._waiting[waiting.key]
+        del those[waiting]
+        self.waiting -= 1
+        if not those:
+            del self._waiting[waiting.key]
 
     def delivered(self, pull: Pull, fetched: Fetched) -> None:
         if fetched.count:
@@ -201,9 +203,10 @@ class _Waiting:
         await meter.pause(wait_s)
         self.look()
 
-    def is_of(self, key: GroupQueue) -> bool:
+    @property
+    def key(self) -> GroupQueue:
         pull = self._pull
-        return key == (pull.group, pull.topic, pull.queue_id)
+        return GroupQueue(pull.group, pull.topic, pull.queue_id)
 
     @property
     def offset(self) -> int:
@@ -323,6 +326,7 @@ class _Waiting:
     def _forget(self) -> None:
         self._is_over = True
         if self._is_parked:
+            self._is_parked = False
             self._pulls.leave(self)
             self._pulls.egress.forget(self._pull.topic, self._pull.queue_id, self._wake)
             self._connection.forget_closed(self._forget)
