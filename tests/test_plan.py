@@ -73,6 +73,7 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
     "cli": (
         (
             "audit_display.py",
+            "console_pages.py",
             "etcd_backup.py",
             "etcd_members.py",
             "failures.py",

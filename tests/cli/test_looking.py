@@ -132,7 +132,8 @@ def test_versions_of_the_program_and_of_the_brokers(cluster: Up) -> None:
 @pytest.mark.slow
 def test_names_are_completed_from_the_cluster(cluster: Up) -> None:
     assert completed(cluster, "topic", "show", "loo") == ["looked-at"]
-    assert completed(cluster, "consume", "looked-at", "--group", "rea") == ["readers"]
+    received(cluster, "looked-at", "typists", 1)
+    assert completed(cluster, "consume", "looked-at", "--group", "typ") == ["typists"]
     assert completed(cluster, "cluster", "clean", "") == ["broker-a"]
 
 
