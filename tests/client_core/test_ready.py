@@ -10,9 +10,10 @@ import pytest
 
 from aerobee import BlockingProducer, BlockingPullConsumer
 from aerobee.client_core import MessageQueue
+from aerobee.client_core.admin_client import AdminClient
 from aerobee.client_core.message import Message, ReceivedMessage
 from aerobee.consumer_client import PullConsumer, PushConsumer
-from aerobee.producer_client import Producer
+from aerobee.producer_client import Producer, ProducerConfig
 from aerobee.runtime import errors
 from aerobee.testing import RealCluster, VirtualCluster, faults
 
@@ -33,6 +34,7 @@ async def test_a_producer_is_ready_when_a_nameserver_and_its_topics_brokers_answ
             await cluster.advance(seconds=5)
             assert not waiting.done()
         await waiting
+        await cluster.create_topic("orders")
         await producer.ready("orders")
         with (
             faults.cut_network(cluster, "broker-b"),
@@ -50,6 +52,28 @@ async def test_a_producer_is_ready_when_a_nameserver_and_its_topics_brokers_answ
             await producer.ready(timeout=3)
         with pytest.raises(errors.IllegalName):
             await producer.ready("no topic")
+
+
+async def test_a_check_of_a_missing_topic_creates_none() -> None:
+    async with (
+        VirtualCluster(groups=2) as cluster,
+        Producer(cluster.nameservers) as producer,
+        Producer(
+            cluster.nameservers, config=ProducerConfig(create_missing_topics=False)
+        ) as careful,
+        AdminClient(cluster.nameservers) as admin,
+    ):
+        await producer.ready("ghost")
+        with pytest.raises(errors.DeadlineExceeded, match="there is no topic 'ghost'"):
+            await careful.ready("ghost", timeout=1)
+        with (
+            faults.cut_network(cluster, "broker-b"),
+            pytest.raises(errors.DeadlineExceeded, match="group 'broker-b' does not answer"),
+        ):
+            await producer.ready("ghost", timeout=3)
+        assert [each.name for each in await admin.topics.list()] == []
+        await producer.send(Message("ghost", b"1"))
+        await careful.ready("ghost")
 
 
 async def test_a_producer_without_anything_to_send_knows_that_no_nameserver_answers() -> None:

@@ -19,7 +19,7 @@ from faststream.exceptions import (
     StopConsume,
 )
 from faststream.specification import AsyncAPI
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from aerobee.client_core.admin_client import AdminClient
 from aerobee.consumer_client import Reject, RetryLater, SimpleConsumer, StartFrom, sql
@@ -408,6 +408,26 @@ async def test_an_application_is_tested_in_memory() -> None:
         publisher.mock.assert_called_once_with("order 7")
         with pytest.raises(ValueError, match="no plugs"):
             await testing.publish(Order(id=8, plugs=0), "orders", keys=["order-7"])
+
+
+async def test_in_a_test_answers_and_refused_bodies_come_out_of_publish() -> None:
+    broker = AerobeeBroker()
+
+    @broker.subscriber("numbers", group="g")
+    async def handle(number: int) -> None:
+        if number == 1:
+            raise Reject("no customer 1")
+        if number == 2:
+            raise RetryLater("closed", after=60)
+
+    async with TestAerobeeBroker(broker) as testing:
+        await testing.publish(0, "numbers")
+        with pytest.raises(Reject, match="no customer 1"):
+            await testing.publish(1, "numbers")
+        with pytest.raises(RetryLater, match="closed"):
+            await testing.publish(2, "numbers")
+        with pytest.raises(ValidationError):
+            await testing.publish({"a": 1}, "numbers")
 
 
 async def test_what_cannot_be_a_message_is_refused() -> None:

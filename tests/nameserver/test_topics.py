@@ -381,6 +381,24 @@ async def test_a_missing_topic_is_created_only_when_asked_for(server: Any) -> No
         assert route.status.code == common_pb2.ILLEGAL_NAME
 
 
+async def test_the_route_a_missing_topic_would_get_is_answered_without_creating_it(
+    server: Any, shared_etcd: Any, start_nameserver: Any
+) -> None:
+    names = ["fresh", "not legal"]
+    plan = pb.QueryRouteRequest(topics=names, plan_missing=True)
+    planned, illegal = (await server.stub.QueryRoute(plan)).routes
+    assert (planned.status.code, illegal.status.code) == (common_pb2.OK, common_pb2.ILLEGAL_NAME)
+    assert not list((await server.stub.ListTopics(pb.ListTopicsRequest())).topics)
+    create = pb.QueryRouteRequest(topics=["fresh"], create_missing=True)
+    created = (await server.stub.QueryRoute(create)).routes[0]
+    assert planned.topic.queues_by_broker == created.topic.queues_by_broker
+    assert [each.address for each in planned.brokers] == [each.address for each in created.brokers]
+    strict = await start_nameserver(shared_etcd.endpoint, auto_create=False)
+    plan = pb.QueryRouteRequest(topics=["other"], plan_missing=True)
+    [other] = (await strict.stub.QueryRoute(plan)).routes
+    assert other.status.code == common_pb2.TOPIC_NOT_FOUND
+
+
 async def test_many_producers_that_ask_at_once_create_one_topic(
     server: Any, shared_etcd: Any, start_nameserver: Any
 ) -> None:

@@ -6,10 +6,12 @@ import asyncio
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import cast
 
 import pytest
 from opentelemetry import trace
@@ -17,12 +19,14 @@ from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExp
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import generate_latest
 
 from aerobee import (
+    Batch,
     BlockingProducer,
     ClusterConnection,
     ConsumeResult,
@@ -31,11 +35,14 @@ from aerobee import (
     PullConsumer,
     PushConsumer,
     ReceivedMessage,
+    Reject,
     StartFrom,
+    TypedTopic,
 )
 from aerobee.client_core import DeadLetters, GroupAdmin
 from aerobee.client_core.admin_groups import BackOff
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.integrations.faststream.testing import received
 from aerobee.otel import AerobeeInstrumentor, OpenTelemetry, context_of
 from aerobee.store.format.properties import encode_properties
 from aerobee.store.format.record import HostAddress, Record, encode_record
@@ -380,6 +387,64 @@ async def test_counts_and_durations_come_by_otlp_and_for_prometheus(
     ):
         assert series in shown
     assert 'messaging_consumer_group_name="counters"' in shown
+
+
+@pytest.mark.parametrize("is_typed", [False, True])
+async def test_a_typed_listener_is_traced_as_a_plain_one(is_typed: bool) -> None:
+    texts, spans = TypedTopic("texts", str), InMemorySpanExporter()
+    provider, reader = TracerProvider(), InMemoryMetricReader()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+
+    async def handle(text: str, message: ReceivedMessage) -> None:
+        if text == "bad":
+            raise Reject("never")
+
+    async def plain(messages: Sequence[ReceivedMessage]) -> None:
+        await handle(messages[0].body.decode(), messages[0])
+
+    telemetry = OpenTelemetry(tracer_provider=provider, meter_provider=MeterProvider([reader]))
+    listener = telemetry.listening(texts.listener(handle) if is_typed else plain, group="g")
+    for text in ("fine", "bad"):
+        with suppress(Reject):
+            await cast(Awaitable[None], listener(Batch([received(texts.message(text))])))
+    fine, bad = spans.get_finished_spans()
+    assert (fine.status.status_code.name, dict(fine.attributes or {}).get("error.type")) == (
+        "UNSET",
+        None,
+    )
+    assert (bad.status.status_code.name, dict(bad.attributes or {}).get("error.type")) == (
+        "ERROR",
+        "Reject",
+    )
+    assert [event.name for event in bad.events] == ["exception"]
+    assert consumed(reader) == {None: 1, "Reject": 1}
+
+
+async def test_only_the_messages_of_a_batch_that_failed_are_counted_as_failed() -> None:
+    texts, reader = TypedTopic("texts", str), InMemoryMetricReader()
+
+    async def handle(text: str, message: ReceivedMessage) -> Reject | None:
+        return Reject("never") if text == "bad" else None
+
+    telemetry = OpenTelemetry(meter_provider=MeterProvider([reader]))
+    listener = telemetry.listening(texts.listener(handle), group="g")
+    batch = Batch([received(texts.message(text)) for text in ("fine", "bad", "fine")])
+    await cast(Awaitable[None], listener(batch))
+    assert consumed(reader) == {None: 2, "Reject": 1}
+
+
+def consumed(reader: InMemoryMetricReader) -> dict[object, int]:
+    """Messages by `error.type`."""
+    data = reader.get_metrics_data()
+    assert data is not None
+    return {
+        dict(point.attributes or {}).get("error.type"): getattr(point, "value", 0)
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        if metric.name == "messaging.client.consumed.messages"
+        for point in metric.data.data_points
+    }
 
 
 def test_the_agent_finds_the_switch() -> None:

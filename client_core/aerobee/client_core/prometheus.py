@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections import Counter as CountedResults
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from aerobee.client_core.message import Message, ReceivedMessage
-from aerobee.client_core.telemetry import L, Stored, TracedMessage
+from aerobee.client_core.telemetry import L, Stored, TracedMessage, outcomes
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.clock import Clock, clock_here
 
@@ -212,9 +213,10 @@ class PrometheusMetrics:
         result = DEAD_LETTER if dead_letter else RETRY
         self._sent_back.labels(group, result).inc(len(messages))
 
-    def on_handled(self, group: str, topic: str, result: str, count: int, took_s: float) -> None:
-        """A call of a listener, or a block, has ended."""
-        self._handled.labels(group, topic, result).inc(count)
+    def on_handled(self, group: str, topic: str, results: Mapping[str, int], took_s: float) -> None:
+        """A call of a listener, or a block, has ended: the number of messages by result."""
+        for result, count in results.items():
+            self._handled.labels(group, topic, result).inc(count)
         self._handle_s.labels(group, topic).observe(took_s)
 
     def now_s(self) -> float:
@@ -264,9 +266,8 @@ class _Call:
     def end(self, answer: object) -> None:
         messages = self._messages
         took_s = self._metrics.now_s() - self._began_s
-        self._metrics.on_handled(
-            self._group, messages[0].topic, _result_of(answer), len(messages), took_s
-        )
+        results = CountedResults(map(_result_of, outcomes(messages, answer)))
+        self._metrics.on_handled(self._group, messages[0].topic, results, took_s)
 
 
 def _result_of(answer: object) -> str:

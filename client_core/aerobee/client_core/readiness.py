@@ -57,6 +57,9 @@ async def missing_brokers(
     """What of these topics does not answer, in sentences; without topics, whether a nameserver
     does. All of it takes `timeout_ms` at most.
 
+    Nothing is created. With `create_missing`, a topic that the first send would create is not
+    missing: the brokers that would have its queues are asked.
+
     Raises:
         IllegalName: no topic can have such a name.
     """
@@ -67,9 +70,7 @@ async def missing_brokers(
     masters: dict[str, str] = {}
     for topic in topics:
         try:
-            route = await connection.routes.refresh(
-                topic, create_missing=create_missing, timeout_ms=_left_ms(connection, end_s)
-            )
+            route = await _route(connection, topic, end_s, create_missing=create_missing)
         except errors.IllegalName:
             raise
         except errors.AerobeeError as error:
@@ -86,6 +87,18 @@ async def missing_brokers(
         )
     )
     return [*missing, *(each for each in silences if each)]
+
+
+async def _route(
+    connection: ClusterConnection, topic: str, end_s: float, *, create_missing: bool
+) -> TopicRoute:
+    routes = connection.routes
+    try:
+        return await routes.refresh(topic, timeout_ms=_left_ms(connection, end_s))
+    except errors.TopicNotFound:
+        if not create_missing:
+            raise
+    return await routes.planned(topic, timeout_ms=_left_ms(connection, end_s))
 
 
 def _left_ms(connection: ClusterConnection, end_s: float) -> int:

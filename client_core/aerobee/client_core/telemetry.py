@@ -76,6 +76,14 @@ class Polling(Protocol):
         """It returns this many messages, some of which may be inspected."""
 
 
+def outcomes(messages: Sequence[ReceivedMessage], outcome: object) -> list[object]:
+    """What a call of a listener said about each of its messages: the message's own answer in a
+    batch, otherwise the outcome of the call. None: it is done. This package knows nothing of
+    batches, but they say what was answered."""
+    answers: Mapping[int, object] = getattr(messages, "answers", {})
+    return [answers.get(index, outcome) for index in range(len(messages))]
+
+
 class Telemetry(Protocol):
     """One may serve any number of clients. It never raises, except what the user's code raises."""
 

@@ -107,8 +107,10 @@ class Operation:
         finally:
             context_api.detach(token)
 
-    def end(self, error_type: str | None = None, text: str | None = None) -> None:
-        """`error_type`: why it failed."""
+    def end(
+        self, error_type: str | None = None, text: str | None = None, *, succeeded: int = 0
+    ) -> None:
+        """`error_type`: why it failed, except for so many of its messages that `succeeded`."""
         if self._is_ended:
             return
         self._is_ended = True
@@ -121,14 +123,16 @@ class Operation:
         took_s = max(0.0, self._clock.monotonic_s() - self._began_s)
         self._duration.record(took_s, measured, context=self.context)
         if self._counter is not None:
-            self._counter.add(self._count, measured, context=self.context)
+            if succeeded:
+                self._counter.add(succeeded, self._measured, context=self.context)
+            self._counter.add(self._count - succeeded, measured, context=self.context)
         self.span.end()
 
-    def fail(self, error: BaseException) -> None:
-        """It ends with an exception."""
+    def fail(self, error: BaseException, *, succeeded: int = 0) -> None:
+        """It ends with an exception; `succeeded`: see `end`."""
         if isinstance(error, Exception):
             self.span.record_exception(error)
-        self.end(type(error).__qualname__, str(error) or None)
+        self.end(type(error).__qualname__, str(error) or None, succeeded=succeeded)
 
     @contextmanager
     def around(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Link, SpanKind, TracerProvider
 
 from aerobee.client_core.message import Message, ReceivedMessage
-from aerobee.client_core.telemetry import L, Stored, TracedMessage
+from aerobee.client_core.telemetry import L, Stored, TracedMessage, outcomes
 from aerobee.otel.attributes import (
     MESSAGE_ID,
     PARTITION,
@@ -117,8 +117,8 @@ class OpenTelemetry:
                 operation.fail(error)
                 raise
             if inspect.isawaitable(answer):
-                return _rest(operation, answer)
-            _end(operation, answer)
+                return _rest(operation, messages, answer)
+            _end(operation, messages, answer)
             return answer
 
         return cast(L, traced)
@@ -235,7 +235,9 @@ def _links(messages: Sequence[ReceivedMessage]) -> list[Link]:
     return [Link(span) for span in spans if span is not None]
 
 
-async def _rest(operation: Operation, answer: Awaitable[object]) -> object:
+async def _rest(
+    operation: Operation, messages: Sequence[ReceivedMessage], answer: Awaitable[object]
+) -> object:
     """The awaited part of a listener."""
     try:
         with operation.current():
@@ -243,14 +245,22 @@ async def _rest(operation: Operation, answer: Awaitable[object]) -> object:
     except BaseException as error:
         operation.fail(error)
         raise
-    _end(operation, result)
+    _end(operation, messages, result)
     return result
 
 
-def _end(operation: Operation, answer: object) -> None:
-    if answer == RETRY_LATER:
-        operation.end("RETRY_LATER", "the listener asked for another try")
-    elif isinstance(answer, Exception):
-        operation.end(type(answer).__name__, str(answer))
+def _end(operation: Operation, messages: Sequence[ReceivedMessage], answer: object) -> None:
+    """The first message that is not done says why the call failed."""
+    told = outcomes(messages, answer)
+    failures = [each for each in told if each == RETRY_LATER or isinstance(each, Exception)]
+    succeeded = len(told) - len(failures)
+    first = failures[0] if failures else None
+    if isinstance(first, Exception) and first.__traceback__ is not None:
+        operation.fail(first, succeeded=succeeded)
+    elif isinstance(first, Exception):
+        operation.end(type(first).__name__, str(first), succeeded=succeeded)
+    elif first is not None:
+        text = "the listener asked for another try"
+        operation.end("RETRY_LATER", text, succeeded=succeeded)
     else:
         operation.end()

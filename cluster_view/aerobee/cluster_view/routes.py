@@ -234,6 +234,24 @@ class Routes:
             query.set_result(outcome)
         return outcome
 
+    async def planned(self, topic: str, *, timeout_ms: int) -> TopicRoute:
+        """The route that a missing topic would get if a producer sent to it now, or its own if it
+        is not missing. Nothing is created or remembered.
+
+        Raises:
+            TopicNotFound: it would not be created.
+            NoBrokerAvailable, LimitReached: it could not be.
+            IllegalName, Unreachable, RegistryUnavailable, DeadlineExceeded: as `route`.
+        """
+        request = nameserver_pb2.QueryRouteRequest(
+            cluster=self._cluster, topics=[topic], plan_missing=True
+        )
+        response = await self._nameservers.call(QUERY_ROUTE, request, timeout_ms=timeout_ms)
+        [answer] = response.routes
+        if answer.status.code != common_pb2.OK:
+            raise error_from_code(answer.status.code, answer.status.message)
+        return TopicRoute.from_proto(answer)
+
     async def _query(self, topic: str, create_missing: bool, timeout_ms: int) -> TopicRoute:
         try:
             response = await self._nameservers.call(

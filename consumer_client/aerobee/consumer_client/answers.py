@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterable
 from datetime import timedelta
 from math import ceil, isfinite
-from typing import ClassVar
 
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.runtime.errors import InvalidArgument
 
 AFTER_S_MAX = 10 * 365 * 24 * 3_600
 """Ten years, as for delayed messages."""
+FAILED = "failed"
+"""The kind of an answer that the listener did not choose."""
 
 
 class Answer(Exception):
@@ -22,7 +23,7 @@ class Answer(Exception):
     listener means the same.
     """
 
-    kind: ClassVar[str]
+    kind: str
     """For metrics."""
 
 
@@ -101,6 +102,7 @@ class Batch(list[ReceivedMessage]):
             self._answer(index, error)
         else:
             later = RetryLater(f"{type(error).__name__}: {error}")
+            later.kind = FAILED
             self._answer(index, later.with_traceback(error.__traceback__))
 
     def _answer(self, index: int, answer: Answer) -> None:

@@ -189,11 +189,13 @@ def topic_route(
     table: RouteTable,
     name: str,
     failure: AerobeeError | None,
+    planned: Topic | None = None,
     *,
     is_outside: bool = False,
 ) -> nameserver_pb2.TopicRoute:
-    """The route of one topic for inside or outside callers; or why there is none."""
-    topic = table.topics.get(name) or _topic_of_all(table, name)
+    """The route of one topic for inside or outside callers; or why there is none. `planned`: what
+    it would be if it were created now."""
+    topic = table.topics.get(name) or _topic_of_all(table, name) or planned
     if topic is not None:
         return nameserver_pb2.TopicRoute(
             status=common_pb2.Status(code=common_pb2.OK),

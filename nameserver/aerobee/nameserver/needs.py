@@ -51,7 +51,8 @@ def nameserver_needs(cluster_name: str) -> NeedsTable:
 
     def routes_or_new(request: Any, _: str) -> Iterable[Need]:
         """A user who may send to a topic may have it created by sending, as in Apache's brokers."""
-        return resources.topics(request.topics, Action.PUB if request.create_missing else _USE)
+        is_new = request.create_missing or request.plan_missing
+        return resources.topics(request.topics, Action.PUB if is_new else _USE)
 
     def topic(action: Action) -> Any:
         return lambda request, _: (resources.topic(request.name, action),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -120,6 +120,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
     ) -> nameserver_pb2.QueryRouteResponse:
         self._check_cluster(request.cluster)
         failures: dict[str, AerobeeError] = {}
+        planned: dict[str, Topic] = {}
         for name in dict.fromkeys(request.topics):
             if name in self._cache.table.topics or is_retry_topic(name):
                 continue
@@ -127,9 +128,11 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
                 check_topic_name(name)
                 if request.create_missing and self._auto_create:
                     await self._tell_brokers(await self._topics.create_missing(name))
+                elif request.plan_missing and self._auto_create:
+                    planned[name] = self._topics.planned(name)
             except AerobeeError as error:
                 failures[name] = error
-        return self._routes(request.topics, failures, is_outside=came_outside(context))
+        return self._routes(request.topics, failures, planned, is_outside=came_outside(context))
 
     async def WatchRoutes(
         self, request: nameserver_pb2.WatchRoutesRequest, context: Context
@@ -314,7 +317,12 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         return session.heartbeat, int(age_s * 1_000)
 
     def _routes(
-        self, topics: Sequence[str], failures: dict[str, AerobeeError], *, is_outside: bool
+        self,
+        topics: Sequence[str],
+        failures: Mapping[str, AerobeeError],
+        planned: Mapping[str, Topic] | None = None,
+        *,
+        is_outside: bool,
     ) -> nameserver_pb2.QueryRouteResponse:
         table = self._cache.table
         return nameserver_pb2.QueryRouteResponse(
@@ -322,7 +330,12 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
             stale=self._cache.stale,
             routes=[
                 convert.topic_route(
-                    self._cluster, table, name, failures.get(name), is_outside=is_outside
+                    self._cluster,
+                    table,
+                    name,
+                    failures.get(name),
+                    planned.get(name) if planned else None,
+                    is_outside=is_outside,
                 )
                 for name in topics
             ],

@@ -46,6 +46,18 @@ class TopicLimits:
         if topic.name in table.topics:
             yield
             return
+        self.check_room(topic, table, automatic=automatic)
+        about_to_create(TOPICS_CREATED)
+        if automatic:
+            self._take_automatic()
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+
+    def check_room(self, topic: Topic, table: RouteTable, *, automatic: bool) -> None:
+        """Whether the cluster may have this topic too. Raises LimitReached."""
         count = len(table.topics) + self._under_way
         if automatic and count >= self._policy.auto_create_topics_max:
             raise LimitReached(
@@ -60,14 +72,6 @@ class TopicLimits:
                 "(topics.topics_max of the nameserver): delete unused topics, or raise the limit"
             )
         self.check_queues(table, topic.queues_by_broker)
-        about_to_create(TOPICS_CREATED)
-        if automatic:
-            self._take_automatic()
-        self._under_way += 1
-        try:
-            yield
-        finally:
-            self._under_way -= 1
 
     def check_queues(self, table: RouteTable, added: Mapping[str, int]) -> None:
         """Whether replica sets may get these additional queues. Raises LimitReached."""

@@ -90,22 +90,7 @@ class Topics:
             this
                 name was deleted, and not all masters know of that yet.
         """
-        _check_name(name)
-        _check_perm(perm or PERM_DEFAULT)
-        check_topic_attributes(attributes or {})
-        _check_size(attributes or {})
-        replica_sets = self._taking_messages(self._replica_sets_for(name))
-        total = queues or min(
-            self._policy.default_queues_per_group * len(replica_sets), self._policy.queues_max
-        )
-        self._check_queues(total)
-        topic = Topic(
-            name,
-            perm=perm or PERM_DEFAULT,
-            order=order,
-            attributes=dict(attributes or {}),
-            queues_by_broker=place_queues(name, total, replica_sets),
-        )
+        topic = self._new(name, queues=queues, perm=perm, order=order, attributes=attributes)
         tried: int | None = None
 
         async def read_deletion() -> int:
@@ -127,6 +112,42 @@ class Topics:
         with self._limits.creating(topic, self._cache.table, automatic=automatic):
             written = await changed(self._etcd, read_deletion, decide, what=_topic_name(name))
             return await self._shown(*written)
+
+    def planned(self, name: str) -> Topic:
+        """What `create_missing` would create now; nothing is created.
+
+        Raises:
+            IllegalName, NoBrokerAvailable, LimitReached: as `create`.
+        """
+        topic = self._new(name)
+        self._limits.check_room(topic, self._cache.table, automatic=True)
+        return topic
+
+    def _new(
+        self,
+        name: str,
+        *,
+        queues: int = 0,
+        perm: int = 0,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+    ) -> Topic:
+        _check_name(name)
+        _check_perm(perm or PERM_DEFAULT)
+        check_topic_attributes(attributes or {})
+        _check_size(attributes or {})
+        replica_sets = self._taking_messages(self._replica_sets_for(name))
+        total = queues or min(
+            self._policy.default_queues_per_group * len(replica_sets), self._policy.queues_max
+        )
+        self._check_queues(total)
+        return Topic(
+            name,
+            perm=perm or PERM_DEFAULT,
+            order=order,
+            attributes=dict(attributes or {}),
+            queues_by_broker=place_queues(name, total, replica_sets),
+        )
 
     async def create_missing(self, name: str) -> Topic:
         """The topic, created with default settings if it does not exist."""

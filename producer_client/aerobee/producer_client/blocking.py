@@ -329,7 +329,9 @@ class BlockingProducer(BlockingClient[Producer]):
 
     def ready(self, *topics: str, timeout: float = READY_TIMEOUT_S) -> None:
         """Return when a nameserver and the brokers of these topics answer; without any, of the
-        topics that were sent to before or given as `transaction_topics`. It stores nothing.
+        topics that were sent to before or given as `transaction_topics`. It stores nothing and
+        creates no topic: one that the first send would create is ready when the brokers that would
+        have its queues answer; one that would not be created is not ready.
 
         Args:
             timeout: seconds.

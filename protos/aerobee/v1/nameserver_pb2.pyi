@@ -257,14 +257,16 @@ class TopicRoute(_message.Message):
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., topic: _Optional[_Union[_common_pb2.TopicConfig, _Mapping]] = ..., brokers: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ..., closed: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class QueryRouteRequest(_message.Message):
-    __slots__ = ("cluster", "topics", "create_missing")
+    __slots__ = ("cluster", "topics", "create_missing", "plan_missing")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     CREATE_MISSING_FIELD_NUMBER: _ClassVar[int]
+    PLAN_MISSING_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     topics: _containers.RepeatedScalarFieldContainer[str]
     create_missing: bool
-    def __init__(self, cluster: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., create_missing: _Optional[bool] = ...) -> None: ...
+    plan_missing: bool
+    def __init__(self, cluster: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., create_missing: _Optional[bool] = ..., plan_missing: _Optional[bool] = ...) -> None: ...
 
 class QueryRouteResponse(_message.Message):
     __slots__ = ("version", "stale", "routes")

@@ -119,9 +119,11 @@ class Answers(BaseMiddleware[Any, Any]):
             return await call_next(msg)
         except RetryLater as answer:
             await delivery.settle(answer)
+            delivery.failure = answer
             raise NackMessage from answer
         except Reject as answer:
             await delivery.settle(answer)
+            delivery.failure = answer
             raise RejectMessage from answer
         except HandlerException:
             raise

@@ -29,8 +29,10 @@ HERE = HostAddress.parse("127.0.0.1:0")
 class TestAerobeeBroker(TestBroker[AerobeeBroker, EnterType], broker=AerobeeBroker):
     """Gives what is published to the handlers of its topic, one of each group, in memory.
 
-    What a handler raises comes out of `publish`, and nothing comes again: for retries, dead letters
-    and time, test with `aerobee.testing` (docs/testing.md). A message with a delay arrives at once.
+    What a handler raises comes out of `publish`, `Reject` and `RetryLater` as well, and of a body
+    that the handler's type refuses its ValidationError. Nothing comes again: for retries, dead
+    letters and time, test with `aerobee.testing` (docs/testing.md). A message with a delay arrives
+    at once.
 
     Example::
 
@@ -72,7 +74,10 @@ class FakeProducer(AerobeeProducer):
         for subscriber in _subscribers(self._brokers):
             if subscriber.topic == message.topic and subscriber.group not in groups:
                 groups.add(subscriber.group)
-                await subscriber.process_message(Delivery(received(message)))
+                delivery = Delivery(received(message))
+                await subscriber.process_message(delivery)
+                if delivery.failure is not None:
+                    raise delivery.failure  # FastStream takes it for an acknowledgement.
 
 
 def received(message: Message) -> ReceivedMessage:
