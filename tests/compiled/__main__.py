@@ -28,9 +28,9 @@ TESTS = (
 """A module that is new in the list brings its tests, and the simulation that runs it."""
 CAMPAIGNS = (
     (*PYTEST, *TESTS),
-    ("tests.rpc.core.fuzz", "--streams", "5000"),
-    ("tests.rpc.core.fuzz_client", "--streams", "2000"),
-    ("tests.simulation", "cluster", "--seeds", "300", "--jobs", "2"),
+    ("tests.rpc.core.fuzz", "--streams", "2000"),
+    ("tests.rpc.core.fuzz_client", "--streams", "1000"),
+    ("tests.simulation", "cluster", "--seeds", "150", "--jobs", "2"),
     ("tests.simulation", "pops", "--seeds", "1000", "--jobs", "2"),
     ("tests.simulation", "power_cuts", "--seeds", "1000", "--jobs", "2"),
 )

@@ -15,7 +15,8 @@ from tests.offset_audit.damages.stores_at_rest import Audited
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.thorough, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.thorough, pytest.mark.slow, pytest.mark.timeout(1_800)]
+# A test that is interrupted while it speaks to Spark leaves the session useless to all others.
 
 OF_RUN = ("run_id", "run_at_ms", "first_seen_ms")
 OF_READING = ("commits_read_at_ms", "ends_read_at_ms", "asked_at_ms", "answered_at_ms")

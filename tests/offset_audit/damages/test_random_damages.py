@@ -20,8 +20,8 @@ from tests.offset_audit.damages.random_damages import CHANGES, damage
 pytestmark = pytest.mark.slow
 
 SEED = 36
-DAMAGES = 16
-"""In some seconds; `make audit-damages` makes as many as one likes."""
+DAMAGES = 8
+"""Each takes seconds; `make audit-damages` makes as many as one likes."""
 
 
 @pytest.fixture(scope="module")
