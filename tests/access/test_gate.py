@@ -291,8 +291,9 @@ def microseconds(work: Callable[[], object]) -> float:
 
 
 def test_what_checks_cost() -> None:
-    """Less than 20 us for a request, less than 2 us for a frame of a stream, on a machine of one's
-    own; twice that beside others."""
+    """About 20 us for a request and 2 us for a frame of a stream on a fast machine. Compared with
+    what sorting fifty numbers as texts takes (5 us there), since machines differ; twice as much is
+    allowed beside others."""
     scene = Scene()
     policies = [allow(f"Topic:{'p' * (number % 12)}{number}*", "Pub,Sub") for number in range(99)]
     scene.know(shop(), allow("Topic:orders*", "Pub", sources=("10.0.0.0/24",)), *policies)
@@ -319,11 +320,12 @@ def test_what_checks_cost() -> None:
         "v2 request": microseconds(lambda: v2.admit(call).check(request)),
         "frame": microseconds(lambda: visit.check(frame)),
     }
-    print(costs)
-    assert costs["first of a second"] < 40
-    assert costs["own request"] < 40
-    assert costs["v2 request"] < 40
-    assert costs["frame"] < 4
+    unit = microseconds(lambda: sorted(str(number) for number in range(50)))
+    print(costs, unit)
+    assert costs["first of a second"] < 11 * unit
+    assert costs["own request"] < 8 * unit
+    assert costs["v2 request"] < 8 * unit
+    assert costs["frame"] < 0.8 * unit
 
 
 def test_a_node_that_knows_no_users_yet_refuses_nobody_for_good() -> None:
