@@ -103,8 +103,8 @@ def _invisible_ms(fields: Mapping[str, str]) -> int:
 
 
 class PopHandle(NamedTuple):
-    """One delivery, as its client names it. It proves nothing: whoever may read for a group may
-    acknowledge its messages, and only the broker knows whether a delivery is still the last one."""
+    """One delivery, as its client names it. It proves nothing: a client that may read for a group
+    may acknowledge its messages, and only the broker knows which delivery is the last one."""
 
     group: str
     topic: str
