@@ -13,9 +13,9 @@ from aerobee.offset_audit.sources.live.columns import (
     rest_schema,
     table_schema,
 )
-from aerobee.offset_audit.sources.live.journal import JournalRecord, entries_of
 from aerobee.offset_audit.sources.live.options import parse_options
 from aerobee.offset_audit.sources.registry import RegistrySource
+from aerobee.offset_audit.sources.store.journal_entries import JournalRecord, entries_of
 from aerobee.offset_audit.tables import COLUMNS, JOURNAL
 from aerobee.runtime.errors import InvalidArgument
 

@@ -51,15 +51,12 @@ class RunEngine(Protocol):
     ) -> Frame:
         """What a reader gives. `is_small`: few rows are likely, so it is worth reading at once."""
 
-    def load(self, source: str, options: Mapping[str, str], path: str) -> Frame:
-        """What a source of stores, known by its name, gives for a path."""
+    def load(self, options: Mapping[str, str], path: str) -> Frame:
+        """What `aerobee.store` gives for a path."""
 
     def queue_drill(self, facts: Facts) -> Drill: ...
 
     def key_drill(self, facts: Facts) -> Drill: ...
-
-    def keep(self, frame: Frame) -> Frame:
-        """Read at most once, when it is used."""
 
     def take(self, frame: Frame) -> Frame:
         """Read now, once, though several tables are made from it."""

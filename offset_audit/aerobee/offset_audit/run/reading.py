@@ -16,6 +16,7 @@ from aerobee.offset_audit.frames.columns_of_tables import names_of
 from aerobee.offset_audit.frames.frame import Frame, union
 from aerobee.offset_audit.outputs.console import counted
 from aerobee.offset_audit.rules.limits import Limits
+from aerobee.offset_audit.rules.names import JOURNAL_TOPIC
 from aerobee.offset_audit.run.engine import LOCAL_ROWS, SMALL_ROWS, RunEngine
 from aerobee.offset_audit.run.exit_codes import NothingToAudit
 from aerobee.offset_audit.run.identities import (
@@ -45,7 +46,6 @@ from aerobee.offset_audit.sources.live.columns import (
     tables_in,
 )
 from aerobee.offset_audit.sources.live.journal import (
-    JOURNAL_TOPIC,
     OffsetJournalSource,
     whole_journals,
 )
@@ -75,8 +75,8 @@ from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
 SNAPSHOT_KINDS = ("brokers", "topics", "queues", "commits", "epochs", "segments")
 """Kinds of `aerobee.store`, named as the tables they fill."""
 
-DEEP_TABLES = (*SUMMARY_TABLES, "pending", "journal")
-"""Tables that need every byte of a store; except for the last two, one reading gives them all."""
+DEEP_TABLES = (*SUMMARY_TABLES, "pending")
+"""Tables that need every byte of a store; except for the last one, one reading gives them all."""
 
 NO_STORES = (
     "brokers gave checksums of their logs; the other deep checks did not run: they read the "
@@ -227,7 +227,7 @@ def read_logs(request: AuditRequest, reading: Reading) -> dict[str, int]:
     source = OffsetsSource({**live_named(request), "table": LOG_TABLE})
     columns = source.schema()
     ranges = reading.engine.read(source.reader(columns), columns)
-    reading.put({LOG_TABLE: reading.engine.keep(ranges)})
+    reading.put({LOG_TABLE: reading.engine.take(ranges)})
     rows = reading.settle((LOG_TABLE,))
     unread = reading.tables.log_ranges.where(F.col("checksum").isNull()).count()
     if unread:
@@ -303,6 +303,7 @@ def read_bytes(request: AuditRequest, reading: Reading) -> None:
     # After the reading: by now retention may have removed the first of what it counted.
     facts = facts_of([store_options(request, place) for place in request.stores])
     tables = split_summaries(rows)
+    tables["journal"] = unheard(tables["journal"], reading.heard)
     whole = F.broadcast(first_whole_minutes(engine.frames, facts))
     tables["minutes"] = (
         tables["minutes"]
@@ -311,12 +312,6 @@ def read_bytes(request: AuditRequest, reading: Reading) -> None:
         .drop("whole_from")
     )
     reading.put({table: _wanted(one, table, request) for table, one in tables.items()})
-    journals = [
-        engine.load("aerobee.offset_journal", options_of(request, place), place.path)
-        for place in request.stores
-    ]
-    together = _wanted(union(journals), "journal", request)
-    reading.put({"journal": engine.keep(unheard(together, reading.heard))})
     reading.tables = replace(
         reading.tables,
         queue_rows=_if_any(engine.queue_drill(facts), QUEUE_ROWS, engine),
@@ -342,7 +337,7 @@ def _if_any(drill: Drill, columns: str, engine: RunEngine) -> Drill:
 
 def _source(engine: RunEngine, request: AuditRequest, place: StorePlace, kind: str) -> Frame:
     options = {**options_of(request, place), "kind": kind}
-    return engine.load("aerobee.store", options, place.path)
+    return engine.load(options, place.path)
 
 
 def _wanted(rows: Frame, table: str, request: AuditRequest) -> Frame:

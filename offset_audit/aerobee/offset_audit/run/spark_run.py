@@ -50,8 +50,8 @@ class SparkRun:
         rows_here = LOCAL_ROWS if is_small else 0
         return SparkFrame(rows_by(self.session, reader, columns, rows_here=rows_here))
 
-    def load(self, source: str, options: Mapping[str, str], path: str) -> Frame:
-        return SparkFrame(self.session.read.format(source).options(**options).load(path))
+    def load(self, options: Mapping[str, str], path: str) -> Frame:
+        return SparkFrame(self.session.read.format("aerobee.store").options(**options).load(path))
 
     def queue_drill(self, facts: Facts) -> Drill:
         drill = queue_drill(facts)
@@ -60,11 +60,6 @@ class SparkRun:
     def key_drill(self, facts: Facts) -> Drill:
         drill = key_drill(facts)
         return lambda blocks: SparkFrame(drill(data_of(blocks)))
-
-    def keep(self, frame: Frame) -> Frame:
-        kept = data_of(frame).persist(_KEPT)
-        self._kept.append(kept)
-        return SparkFrame(kept)
 
     def take(self, frame: Frame) -> Frame:
         kept = data_of(frame).persist(_KEPT)
@@ -79,7 +74,9 @@ class SparkRun:
     def keep_cut(self, frame: Frame) -> Frame:
         if not self._is_large and (found := at_hand(data_of(frame))) is not None:
             return SparkFrame(found[0])
-        return self.keep(SparkFrame(cut(data_of(frame))))
+        kept = cut(data_of(frame)).persist(_KEPT)
+        self._kept.append(kept)
+        return SparkFrame(kept)
 
     def at_hand(self, frame: Frame) -> tuple[Frame, int] | None:
         with settings_for(self.session, LOCAL_ROWS):

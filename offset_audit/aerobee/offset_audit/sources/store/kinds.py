@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any, Final
 
 from aerobee.offset_audit.sources.store import entry_rows, record_rows
-from aerobee.offset_audit.sources.store.columns import Columns
+from aerobee.offset_audit.sources.store.columns import Columns, together
 from aerobee.offset_audit.sources.store.config_rows import (
     CONFIG_COLUMNS,
     ConfigReading,
@@ -161,15 +161,7 @@ class SnapshotKind:
                             yield of_columns(table, batch, wanted.columns)
 
 
-def _snapshot_columns() -> Columns:
-    pairs: dict[str, str] = {"table": "string"}
-    for columns in CONFIG_COLUMNS.values():
-        for name, kind in columns.pairs:
-            assert pairs.setdefault(name, kind) == kind, f"{name} has two types"
-    return Columns(tuple(pairs.items()))
-
-
-_SNAPSHOT_COLUMNS: Final = _snapshot_columns()
+_SNAPSHOT_COLUMNS: Final = together(CONFIG_COLUMNS.values())
 SNAPSHOT: Final = "snapshot"
 
 KINDS: Final[Mapping[str, Kind]] = {

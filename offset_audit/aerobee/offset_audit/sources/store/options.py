@@ -31,6 +31,7 @@ OPTION_NAMES: Final = (
     "messageDelayLevel",
     "pushFilters",
     "indexSlots",
+    "sinceMs",
 )
 """All that `StoreOptions.parse` understands."""
 
@@ -54,6 +55,8 @@ class StoreOptions:
     """Whether rows that Spark's filters exclude are not even read."""
     index_slots: int | None = None
     """Hash slots of each index file; None: determined from the files."""
+    journal_since_ms: int = 0
+    """Of the offset journal: from this store time on."""
     others: Mapping[str, str] = field(default_factory=dict)
     """Options of single kinds, by their name in lower case."""
 
@@ -80,6 +83,7 @@ class StoreOptions:
             delays_ms=DelayLevels.parse(levels).delays_ms if levels else None,
             push_filters=take.flag("pushFilters"),
             index_slots=take.number("indexSlots", 0, at_least=0) or None,
+            journal_since_ms=take.number("sinceMs", 0),
             others=take.left,
         )
 

@@ -37,11 +37,8 @@ from aerobee.offset_audit.sources.store.ranges_reading import (
 )
 from aerobee.offset_audit.sources.store.ranges_rows import (
     COLUMNS,
-    FAILED,
     FAULTS,
     INDEX_RANGES,
-    LOG_RANGES,
-    MINUTES,
     PENDING,
     QUEUE_RANGES,
     SUMMARIES,
@@ -52,7 +49,7 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
 )
 from aerobee.offset_audit.tables import LOG_RANGE_BYTES
 
-_OF_LOG: Final = frozenset({LOG_RANGES, QUEUE_RANGES, INDEX_RANGES, FAULTS, MINUTES, FAILED})
+_OF_LOG: Final = frozenset(SUMMARY_TABLES)
 _OF_INDEX: Final = frozenset({INDEX_RANGES, FAULTS})
 
 
@@ -111,8 +108,15 @@ def _log_works(facts: StoreFacts, options: StoreOptions) -> Iterator[list[Work]]
         piece for partition in planned for piece in partition.pieces if isinstance(piece, LogPiece)
     ]
     for _, together in groupby(pieces, key=lambda piece: piece.begin // unit):
-        work = LogWork(facts, tuple(together), options.check_bodies, options.record_bytes_max)
-        yield [work]
+        yield [
+            LogWork(
+                facts,
+                tuple(together),
+                options.check_bodies,
+                options.record_bytes_max,
+                options.journal_since_ms,
+            )
+        ]
 
 
 def _queue_works(facts: StoreFacts, options: StoreOptions) -> Iterator[list[Work]]:

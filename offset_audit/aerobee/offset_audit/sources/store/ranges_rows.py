@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from aerobee.offset_audit import tables
-from aerobee.offset_audit.sources.store.columns import Columns
+from aerobee.offset_audit.sources.store.columns import Columns, together
 from aerobee.offset_audit.sources.store.folders import StoreFolder
 
 LOG_RANGES: Final = "log_ranges"
@@ -20,6 +20,7 @@ FAULTS: Final = "faults"
 PENDING: Final = "pending"
 MINUTES: Final = "minutes"
 FAILED: Final = "failed"
+JOURNAL: Final = "journal"
 QUEUE_ROWS: Final = "queue_rows"
 KEY_ROWS: Final = "key_rows"
 
@@ -27,31 +28,18 @@ LOG_SOURCE: Final = "LOG"
 ENTRIES_SOURCE: Final = "ENTRIES"
 INDEX_SOURCE: Final = "INDEX"
 
+SUMMARIES: Final = "summaries"
+"""All tables below from one reading: `table` says which one a row belongs to, and columns that it
+does not have are null."""
+SUMMARY_TABLES: Final = (LOG_RANGES, QUEUE_RANGES, INDEX_RANGES, FAULTS, MINUTES, FAILED, JOURNAL)
+
 COLUMNS: Final[Mapping[str, Columns]] = {
-    **{
-        table: Columns.parse(tables.COLUMNS[table])
-        for table in (LOG_RANGES, QUEUE_RANGES, INDEX_RANGES, FAULTS, PENDING, MINUTES, FAILED)
-    },
+    **{table: Columns.parse(tables.COLUMNS[table]) for table in (*SUMMARY_TABLES, PENDING)},
     QUEUE_ROWS: Columns.parse(tables.QUEUE_ROWS),
     KEY_ROWS: Columns.parse(tables.KEY_ROWS),
 }
 
-SUMMARIES: Final = "summaries"
-"""All tables below from one reading: `table` says which one a row belongs to, and columns that it
-does not have are null."""
-SUMMARY_TABLES: Final = (LOG_RANGES, QUEUE_RANGES, INDEX_RANGES, FAULTS, MINUTES, FAILED)
-
-
-def _summary_columns() -> Columns:
-    pairs: dict[str, str] = {"table": "string"}
-    for table in SUMMARY_TABLES:
-        for name, kind in COLUMNS[table].pairs:
-            assert pairs.setdefault(name, kind) == kind, f"{name} has two types"
-    return Columns(tuple(pairs.items()))
-
-
-SUMMARY_COLUMNS: Final = _summary_columns()
-
+SUMMARY_COLUMNS: Final = together([COLUMNS[table] for table in SUMMARY_TABLES])
 
 RecordBatch: TypeAlias = Any
 """A pyarrow.RecordBatch; pyarrow has no types."""

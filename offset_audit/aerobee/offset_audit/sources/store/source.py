@@ -62,12 +62,16 @@ class StoreReader(DataSourceReader):
     """Plans on the driver, reads on executors."""
 
     def __init__(
-        self, options: StoreOptions, names: Sequence[str], conditions: Conditions | None = None
+        self, options: StoreOptions, names: Sequence[str] = (), conditions: Conditions | None = None
     ) -> None:
-        kind = _kind(options)
+        """`names`: of the columns, in order; without, those that the options choose."""
         self._options = options
-        self._columns = kind.columns(options).chosen(names)
+        self._columns = _kind(options).columns(options).chosen(names or _columns(options).names)
         self._conditions = conditions or Conditions()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._columns.names
 
     def partitions(self) -> list[InputPartition]:
         stores = [
