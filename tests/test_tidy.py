@@ -260,7 +260,7 @@ FENCES: dict[str, tuple[str, ...]] = {
     "click": ("cli/", "bench/"),
     "fast_depends": ("integrations/faststream/",),
     "faststream": ("integrations/faststream/",),
-    "jinja2": ("console/",),
+    "jinja2": ("console/", "offset_audit/outputs/report/"),
     "starlette": ("console/",),
     "taskiq": ("integrations/taskiq.py",),
     "uvicorn": ("console/",),

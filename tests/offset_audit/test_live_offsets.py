@@ -15,13 +15,13 @@ from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import COMMIT_OFFSETS, RESET_OFFSETS
 from aerobee.offset_audit.frames.spark_rows import schema
 from aerobee.offset_audit.sources.direct import rows_by, rows_of
-from aerobee.offset_audit.sources.live import OffsetsSource
 from aerobee.offset_audit.sources.live.asking import LogAnswer, stretches
 from aerobee.offset_audit.sources.live.batches import log_batch
 from aerobee.offset_audit.sources.live.columns import split_tables
-from aerobee.offset_audit.sources.store.ranges_log import STEP_BYTES
+from aerobee.offset_audit.sources.live.offsets import OffsetsSource
 from aerobee.offset_audit.tables import COLUMNS
 from aerobee.offset_audit.tables import LOG_RANGE_BYTES as G
+from aerobee.offset_audit.tables import LOG_STEP_BYTES as STEP_BYTES
 from aerobee.testing.real_cluster import ClusterThread
 from aerobee.v1 import audit_pb2, broker_pb2, common_pb2
 from tests.support.fake_cluster import BrokerAt, BrokerPlace, FakeNameserver, FakeTopic

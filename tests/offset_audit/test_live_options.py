@@ -8,12 +8,11 @@ import pytest
 
 from aerobee.offset_audit.frames.spark_rows import schema
 from aerobee.offset_audit.sources.live.columns import (
-    READ_TABLES,
     WIDE_TABLES,
     rest_schema,
     table_schema,
 )
-from aerobee.offset_audit.sources.live.options import parse_options
+from aerobee.offset_audit.sources.live.options import READ_TABLES, parse_options
 from aerobee.offset_audit.sources.registry import RegistrySource
 from aerobee.offset_audit.sources.store.journal_entries import JournalRecord, entries_of
 from aerobee.offset_audit.tables import COLUMNS, JOURNAL

@@ -40,8 +40,6 @@ from aerobee.offset_audit.sources.live.asking import (
     view_registry,
 )
 from aerobee.offset_audit.sources.live.columns import (
-    LOG_TABLE,
-    READ_TABLES,
     table_schema,
     tables_in,
 )
@@ -50,7 +48,8 @@ from aerobee.offset_audit.sources.live.journal import (
     whole_journals,
 )
 from aerobee.offset_audit.sources.live.offsets import OffsetsReader, OffsetsSource
-from aerobee.offset_audit.sources.registry import registry_rows, standing
+from aerobee.offset_audit.sources.live.options import LOG_TABLE, READ_TABLES
+from aerobee.offset_audit.sources.live.snapshots import registry_rows, standing
 from aerobee.offset_audit.sources.store.kinds import SNAPSHOT
 from aerobee.offset_audit.sources.store.ranges_rows import SUMMARIES, SUMMARY_TABLES
 from aerobee.offset_audit.sources.store.ranges_spark import (

@@ -14,12 +14,28 @@ from typing import Final
 
 from aerobee.client_core.defaults import CLUSTER_DEFAULT
 from aerobee.cluster_view.nameservers import parse_addresses
-from aerobee.offset_audit.sources.live.columns import READ_TABLES
 from aerobee.offset_audit.sources.protection import refused_protection
 from aerobee.offset_audit.sources.store.options import OPTION_NAMES as OF_STORES
 from aerobee.runtime.errors import InvalidArgument
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
+READ_TABLES: Final = (
+    "brokers",
+    "topics",
+    "queues",
+    "commits",
+    "leases",
+    "members",
+    "epochs",
+    "segments",
+    "minutes",
+    "waiting",
+)
+"""What brokers are asked for."""
+
+LOG_TABLE: Final = "log_ranges"
+"""Requested separately: brokers read every byte of their logs for it."""
+
 REGISTRY_TABLES: Final = ("brokers", "groups", "topics")
 SECURITY_PREFIXES: Final = ("tls.", "credentials.")
 
