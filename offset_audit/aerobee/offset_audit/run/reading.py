@@ -50,6 +50,7 @@ from aerobee.offset_audit.sources.live.journal import (
 from aerobee.offset_audit.sources.live.offsets import OffsetsReader, OffsetsSource
 from aerobee.offset_audit.sources.live.options import LOG_TABLE, READ_TABLES
 from aerobee.offset_audit.sources.live.snapshots import registry_rows, standing
+from aerobee.offset_audit.sources.store.config_rows import CONFIG_TABLES
 from aerobee.offset_audit.sources.store.kinds import SNAPSHOT
 from aerobee.offset_audit.sources.store.ranges_rows import SUMMARIES, SUMMARY_TABLES
 from aerobee.offset_audit.sources.store.ranges_spark import (
@@ -70,9 +71,6 @@ from aerobee.offset_audit.tables import (
 )
 from aerobee.runtime.errors import AerobeeError
 from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
-
-SNAPSHOT_KINDS = ("brokers", "topics", "queues", "commits", "epochs", "segments")
-"""Kinds of `aerobee.store`, named as the tables they fill."""
 
 DEEP_TABLES = (*SUMMARY_TABLES, "pending")
 """Tables that need every byte of a store; except for the last one, one reading gives them all."""
@@ -165,7 +163,7 @@ def read_all(request: AuditRequest, reading: Reading, progress: Progress) -> dic
     if request.stores:
         with progress.stage("stores"):
             read_snapshots(request, reading)
-            rows |= reading.settle(SNAPSHOT_KINDS)
+            rows |= reading.settle(CONFIG_TABLES)
         if request.is_deep:
             with progress.stage("bytes of stores"):
                 read_bytes(request, reading)
@@ -276,7 +274,7 @@ def read_snapshots(request: AuditRequest, reading: Reading) -> None:
         kind: _wanted(
             rows.where(F.col("table") == kind).select(*names_of(COLUMNS[kind])), kind, request
         )
-        for kind in SNAPSHOT_KINDS
+        for kind in CONFIG_TABLES
     }
     reading.heard = heard_stores(reading.tables.brokers, found["brokers"])
     if reading.heard:

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aerobee.offset_audit.sources.store.index_geometry import IndexFile
-from aerobee.offset_audit.sources.store.kind import Wanted
+from aerobee.offset_audit.sources.store.kinds import Wanted
 from aerobee.offset_audit.sources.store.open_file import OpenFile
 from aerobee.offset_audit.sources.store.plan import LogPiece, Partition, QueuePiece
 from aerobee.offset_audit.sources.store.ranges_ext import has_ext_tags
-from aerobee.offset_audit.sources.store.ranges_kinds import WorkPartition
 from aerobee.offset_audit.sources.store.ranges_reading import IndexWork, LogWork, QueueWork, Work
 from aerobee.offset_audit.sources.store.ranges_rows import FAULTS, MINUTES, SUMMARIES
 from aerobee.store.format.consume_queue_entry import ENTRY_SIZE
@@ -54,15 +53,15 @@ class Mark:
         )
 
 
-def mark_of(partition: Partition, wanted: Wanted) -> Mark | None:
+def mark_of(partition: Partition[Any], wanted: Wanted) -> Mark | None:
     """None: the part must be read."""
     try:
-        return _of_works(partition.works, wanted) if isinstance(partition, WorkPartition) else None
+        return _of_summaries(partition.pieces, wanted)
     except OSError:  # retention removes files meanwhile
         return None
 
 
-def _of_works(works: Sequence[Work], wanted: Wanted) -> Mark | None:
+def _of_summaries(works: Sequence[Work], wanted: Wanted) -> Mark | None:
     if wanted.options.kind != SUMMARIES or len(works) != 1:
         return None
     (work,) = works

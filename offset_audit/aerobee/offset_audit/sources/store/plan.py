@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeVar
 
 from aerobee.offset_audit.sources.store.files import (
     StoreFile,
@@ -89,23 +89,15 @@ class StorePiece:
     share: int = 0
     shares: int = 1
 
-    @property
-    def bytes(self) -> int:
-        return 1
 
-
-Piece: TypeAlias = LogPiece | QueuePiece | IndexPiece | StorePiece
+Piece = TypeVar("Piece")
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(Generic[Piece]):
     """What one executor reads in one go."""
 
     pieces: tuple[Piece, ...]
-
-    @property
-    def bytes(self) -> int:
-        return sum(piece.bytes for piece in self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +113,7 @@ def plan_log(
     *,
     partition_bytes: int = PARTITION_BYTES,
     reach: Reach | None = None,
-) -> list[Partition]:
+) -> list[Partition[LogPiece]]:
     """The commit logs of `stores`."""
     wanted = reach or Reach()
     pieces = (piece for store in stores for piece in _log_pieces(store, partition_bytes))
@@ -144,10 +136,10 @@ def plan_queues(
     *,
     partition_bytes: int = PARTITION_BYTES,
     is_wanted: Callable[[str, int], bool] = lambda topic, queue_id: True,
-) -> list[Partition]:
+) -> list[Partition[QueuePiece]]:
     """The consume queues of `stores` that are wanted by topic and queue id."""
     step = max(ENTRY_BLOCK_BYTES, partition_bytes // ENTRY_BLOCK_BYTES * ENTRY_BLOCK_BYTES)
-    pieces: list[Piece] = []
+    pieces: list[QueuePiece] = []
     for store in stores:
         for queue in queue_files(store, is_wanted):
             for file in queue.files:
@@ -170,16 +162,16 @@ def plan_queues(
 
 def plan_index(
     stores: Iterable[StoreFolder], *, partition_bytes: int = PARTITION_BYTES
-) -> list[Partition]:
+) -> list[Partition[IndexPiece]]:
     """The index files of `stores`."""
-    pieces: list[Piece] = []
+    pieces: list[IndexPiece] = []
     for store in stores:
         files = index_files(store)
         pieces += [IndexPiece(store, file, is_open=file is files[-1]) for file in files]
     return _share_out(pieces, partition_bytes)
 
 
-def plan_stores(stores: Iterable[StoreFolder]) -> list[Partition]:
+def plan_stores(stores: Iterable[StoreFolder]) -> list[Partition[StorePiece]]:
     """Each of `stores` as a whole."""
     return [Partition((StorePiece(store),)) for store in stores]
 
@@ -187,9 +179,9 @@ def plan_stores(stores: Iterable[StoreFolder]) -> list[Partition]:
 def plan_queue_ends(
     stores: Iterable[StoreFolder],
     is_wanted: Callable[[str, int], bool] = lambda topic, queue_id: True,
-) -> list[Partition]:
+) -> list[Partition[StorePiece]]:
     """Each of `stores` in shares of some thousand queues."""
-    partitions: list[Partition] = []
+    partitions: list[Partition[StorePiece]] = []
     for store in stores:
         count = sum(1 for _ in queue_files(store, is_wanted))
         shares = max(1, -(-count // _SHARE_QUEUES))
@@ -205,18 +197,18 @@ def _cut(begin: int, end: int, step: int) -> Iterator[tuple[int, int]]:
         begin = border
 
 
-def _share_out(pieces: Sequence[Piece], partition_bytes: int) -> list[Partition]:
+_File = TypeVar("_File", LogPiece, QueuePiece, IndexPiece)
+
+
+def _share_out(pieces: Sequence[_File], partition_bytes: int) -> list[Partition[_File]]:
     """Neighbours together, up to one partition's share."""
-    partitions: list[Partition] = []
-    taken: list[Piece] = []
+    shares: list[list[_File]] = []
     cost = 0
     for piece in pieces:
         piece_cost = max(piece.bytes, _FILE_COST_BYTES)
-        if taken and cost + piece_cost > partition_bytes:
-            partitions.append(Partition(tuple(taken)))
-            taken, cost = [], 0
-        taken.append(piece)
+        if not shares or cost + piece_cost > partition_bytes:
+            shares.append([])
+            cost = 0
+        shares[-1].append(piece)
         cost += piece_cost
-    if taken:
-        partitions.append(Partition(tuple(taken)))
-    return partitions
+    return [Partition(tuple(share)) for share in shares]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,9 @@ import pyarrow as pa
 from aerobee.offset_audit import tables
 from aerobee.offset_audit.sources.store.columns import Columns, together
 from aerobee.offset_audit.sources.store.folders import StoreFolder
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 LOG_RANGES: Final = "log_ranges"
 QUEUE_RANGES: Final = "queue_ranges"
@@ -34,9 +38,12 @@ does not have are null."""
 SUMMARY_TABLES: Final = (LOG_RANGES, QUEUE_RANGES, INDEX_RANGES, FAULTS, MINUTES, FAILED, JOURNAL)
 
 COLUMNS: Final[Mapping[str, Columns]] = {
-    **{table: Columns.parse(tables.COLUMNS[table]) for table in (*SUMMARY_TABLES, PENDING)},
-    QUEUE_ROWS: Columns.parse(tables.QUEUE_ROWS),
-    KEY_ROWS: Columns.parse(tables.KEY_ROWS),
+    table: Columns.parse(declared)
+    for table, declared in {
+        **tables.COLUMNS,
+        QUEUE_ROWS: tables.QUEUE_ROWS,
+        KEY_ROWS: tables.KEY_ROWS,
+    }.items()
 }
 
 SUMMARY_COLUMNS: Final = together([COLUMNS[table] for table in SUMMARY_TABLES])
@@ -76,6 +83,13 @@ def make_batch(
     }
     arrays = [_array(given.get(field.name), count, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def batch_of(table: str, store: StoreFolder, rows: Sequence[DataclassInstance]) -> RecordBatch:
+    """Rows whose fields are columns of the table."""
+    names = [one.name for one in fields(rows[0])]
+    columns = {name: [getattr(row, name) for row in rows] for name in names}
+    return make_batch(table, store, len(rows), columns)
 
 
 def of_columns(table: str, batch: RecordBatch, wanted: Columns) -> RecordBatch:

@@ -16,8 +16,7 @@ from aerobee.offset_audit.sources.store.columns import Columns
 from aerobee.offset_audit.sources.store.conditions import Conditions
 from aerobee.offset_audit.sources.store.filters import with_filter
 from aerobee.offset_audit.sources.store.folders import StoreUnreadable, find_stores
-from aerobee.offset_audit.sources.store.kind import Kind, Wanted
-from aerobee.offset_audit.sources.store.kinds import KINDS
+from aerobee.offset_audit.sources.store.kinds import KINDS, Kind, Wanted
 from aerobee.offset_audit.sources.store.options import StoreOptions
 from aerobee.offset_audit.sources.store.part_marks import Mark, mark_of
 from aerobee.offset_audit.sources.store.plan import Partition
@@ -42,7 +41,7 @@ class StoreSource(DataSource):
 class StorePartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition[Any]) -> None:
         super().__init__(partition)
 
 
@@ -54,7 +53,7 @@ class StoreReader(DataSourceReader):
     ) -> None:
         """`names`: of the columns, in order; without, those that the options choose."""
         self._options = options
-        self._columns = _kind(options).columns(options).chosen(names or _columns(options).names)
+        self._columns = _kind(options).columns.chosen(names or _columns(options).names)
         self._conditions = conditions or Conditions()
 
     @property
@@ -113,5 +112,5 @@ def _kind(options: StoreOptions) -> Kind:
 def _columns(options: StoreOptions) -> Columns:
     kind = _kind(options)
     if options.columns:
-        return kind.columns(options).chosen(options.columns)
+        return kind.columns.chosen(options.columns)
     return kind.default_columns(options)
