@@ -16,16 +16,14 @@ from pyspark.sql.types import StructType
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.frames.local_frame import LocalEngine, LocalFrame
 from aerobee.offset_audit.outputs.local_files import LocalLedgerFiles, replace_file
-from aerobee.offset_audit.run.engine import Facts, TooManyRows
+from aerobee.offset_audit.run.engine import TooManyRows
 from aerobee.offset_audit.run.kept import Kept, Rows
 from aerobee.offset_audit.sources.live.journal import (
     LiveJournalReader,
     OneJournal,
 )
-from aerobee.offset_audit.sources.store import drills
 from aerobee.offset_audit.sources.store.options import StoreOptions
 from aerobee.offset_audit.sources.store.source import StoreReader
-from aerobee.offset_audit.tables import Drill
 
 AT_ONCE: Final = 8
 """How many partitions are read at the same time."""
@@ -43,9 +41,15 @@ class LocalRun:
         self._rows_max = rows_max
 
     def read(
-        self, reader: DataSourceReader, columns: StructType, *, is_small: bool = False
+        self,
+        reader: DataSourceReader,
+        columns: StructType,
+        *,
+        is_small: bool = False,
+        is_bounded: bool = True,
     ) -> Frame:
-        return self._read(reader, columns.names)
+        reading = self if is_bounded else LocalRun()
+        return reading._read(reader, columns.names)
 
     def load(self, options: Mapping[str, str], path: str) -> Frame:
         reader = StoreReader(StoreOptions.parse({**options, "path": path}))
@@ -95,12 +99,6 @@ class LocalRun:
     def _bound(self, rows: int) -> None:
         if self._rows_max is not None and rows > self._rows_max:
             raise TooManyRows(f"more than {self._rows_max:,} rows: Spark is needed")
-
-    def queue_drill(self, facts: Facts) -> Drill:
-        return drills.queue_drill(facts)
-
-    def key_drill(self, facts: Facts) -> Drill:
-        return drills.key_drill(facts)
 
     def take(self, frame: Frame) -> Frame:
         return frame

@@ -14,10 +14,11 @@ from typing import Any
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.columns_of_tables import names_of
 from aerobee.offset_audit.frames.frame import Frame, union
+from aerobee.offset_audit.frames.spark_rows import schema
 from aerobee.offset_audit.outputs.console import counted
 from aerobee.offset_audit.rules.limits import Limits
 from aerobee.offset_audit.rules.names import JOURNAL_TOPIC
-from aerobee.offset_audit.run.engine import LOCAL_ROWS, SMALL_ROWS, RunEngine
+from aerobee.offset_audit.run.engine import LOCAL_ROWS, RunEngine
 from aerobee.offset_audit.run.exit_codes import NothingToAudit
 from aerobee.offset_audit.run.identities import (
     OF_PROGRESS,
@@ -51,9 +52,16 @@ from aerobee.offset_audit.sources.live.offsets import OffsetsReader, OffsetsSour
 from aerobee.offset_audit.sources.live.options import LOG_TABLE, READ_TABLES
 from aerobee.offset_audit.sources.live.snapshots import registry_rows, standing
 from aerobee.offset_audit.sources.store.config_rows import CONFIG_TABLES
+from aerobee.offset_audit.sources.store.drills import Drill as PlannedDrill
+from aerobee.offset_audit.sources.store.drills import (
+    DrillReader,
+    Facts,
+    key_drills,
+    queue_drills,
+)
 from aerobee.offset_audit.sources.store.kinds import SNAPSHOT
 from aerobee.offset_audit.sources.store.ranges_rows import SUMMARIES, SUMMARY_TABLES
-from aerobee.offset_audit.sources.store.ranges_spark import (
+from aerobee.offset_audit.sources.store.summaries import (
     facts_of,
     first_whole_minutes,
     log_begins,
@@ -309,27 +317,38 @@ def read_bytes(request: AuditRequest, reading: Reading) -> None:
         .drop("whole_from")
     )
     reading.put({table: _wanted(one, table, request) for table, one in tables.items()})
+    queue_rows, key_rows = drills(engine, facts)
     reading.tables = replace(
         reading.tables,
-        queue_rows=_if_any(engine.queue_drill(facts), QUEUE_ROWS, engine),
-        key_rows=_if_any(engine.key_drill(facts), KEY_ROWS, engine),
+        queue_rows=queue_rows,
+        key_rows=key_rows,
         log_begins=lambda: log_begins(engine.frames, facts),
     )
 
 
-def _if_any(drill: Drill, columns: str, engine: RunEngine) -> Drill:
-    """The same, read at once; no work if no block is requested, as in every sound store."""
+def drills(engine: RunEngine, facts: Facts) -> tuple[Drill, Drill]:
+    """Those for `Tables.queue_rows` and `Tables.key_rows`; no work if no block is requested, as in
+    every sound store."""
 
-    def asked(blocks: Frame) -> Frame:
-        found = engine.at_hand(blocks)
-        if found is None:
-            engine.expect(SMALL_ROWS)
-            return engine.take(drill(blocks))
-        few, count = found
-        engine.expect(count * BLOCK_OFFSETS)
-        return engine.take(drill(few)) if count else engine.frames.frame(columns, [])
+    def rows_of(planned: list[PlannedDrill], blocks: int, declared: str) -> Frame:
+        engine.expect(blocks * BLOCK_OFFSETS)
+        if not planned:
+            return engine.frames.frame(declared, [])
+        found = engine.read(DrillReader(planned), schema(declared), is_bounded=False)
+        return engine.take(found)
 
-    return asked
+    def queue_rows(blocks: Frame) -> Frame:
+        wanted = blocks.collect()
+        return rows_of(queue_drills(facts, wanted), len(wanted), QUEUE_ROWS)
+
+    def key_rows(blocks: Frame) -> Frame:
+        wanted = blocks.collect()
+        rows = rows_of(key_drills(facts, wanted), len(wanted), KEY_ROWS)
+        # A key that a broker filed twice, in two files, is one key.
+        filed = rows.where("source = 'INDEX'").dropDuplicates(["store", "position", "key_hash"])
+        return rows.where("source = 'LOG'").unionByName(filed)
+
+    return queue_rows, key_rows
 
 
 def _source(engine: RunEngine, request: AuditRequest, place: StorePlace, kind: str) -> Frame:

@@ -28,7 +28,7 @@ from aerobee.offset_audit.sources.store.files import StoreFile, queue_files
 from aerobee.offset_audit.sources.store.log_lookup import LogLookup
 from aerobee.offset_audit.sources.store.log_tail import read_tail
 from aerobee.offset_audit.sources.store.plain_values import INT64_MAX, decimal
-from aerobee.offset_audit.sources.store.plan import QueuePiece
+from aerobee.offset_audit.sources.store.plan import queue_pieces
 from aerobee.offset_audit.sources.store.queue_chunks import queue_chunks
 from aerobee.offset_audit.sources.store.ranges_digest import Int64Array
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
@@ -271,14 +271,10 @@ class _Waiting:
         if queue is None:
             return
         bounds = self._facts.bounds
-        for file in queue.files:
-            begin = max(file.base, first * ENTRY_SIZE)
-            end = file.end - file.size % ENTRY_SIZE
-            if begin >= end:
+        for whole in queue_pieces(self._facts.store, queue):
+            piece = whole.cut(first * ENTRY_SIZE, whole.end)
+            if piece is None:
                 continue
-            is_first, is_open = file is queue.files[0], file is queue.files[-1]
-            store = self._facts.store
-            piece = QueuePiece(store, topic, queue_id, file, begin, end, is_first, is_open)
             for chunk in queue_chunks(piece, chunk_entries=_ROWS_PER_BATCH):
                 positions = chunk.positions
                 counts = chunk.sound & (positions >= bounds.begin) & (positions < bounds.end)

@@ -8,10 +8,11 @@ Queue files are cut at entries, index files never. Small pieces share a partitio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 from aerobee.offset_audit.sources.store.files import (
+    QueueFiles,
     StoreFile,
     index_files,
     log_segments,
@@ -66,6 +67,26 @@ class QueuePiece:
     @property
     def bytes(self) -> int:
         return self.end - self.begin
+
+    def cut(self, begin: int, end: int) -> QueuePiece | None:
+        """The part in [begin, end); None: there is none."""
+        low, high = max(self.begin, begin), min(self.end, end)
+        return replace(self, begin=low, end=high) if low < high else None
+
+
+def queue_pieces(store: StoreFolder, queue: QueueFiles) -> Iterator[QueuePiece]:
+    """A queue's files, each with as many whole entries as it has."""
+    for file in queue.files:
+        yield QueuePiece(
+            store,
+            queue.topic,
+            queue.queue_id,
+            file,
+            file.base,
+            file.end - file.size % ENTRY_SIZE,
+            is_first=file is queue.files[0],
+            is_open=file is queue.files[-1],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,21 +163,9 @@ def plan_queues(
     pieces: list[QueuePiece] = []
     for store in stores:
         for queue in queue_files(store, is_wanted):
-            for file in queue.files:
-                whole = file.size - file.size % ENTRY_SIZE
-                for begin, end in _cut(file.base, file.base + whole, step):
-                    pieces.append(
-                        QueuePiece(
-                            store,
-                            queue.topic,
-                            queue.queue_id,
-                            file,
-                            begin,
-                            end,
-                            is_first=file is queue.files[0],
-                            is_open=file is queue.files[-1],
-                        )
-                    )
+            for piece in queue_pieces(store, queue):
+                for begin, end in _cut(piece.begin, piece.end, step):
+                    pieces.append(replace(piece, begin=begin, end=end))
     return _share_out(pieces, partition_bytes)
 
 
