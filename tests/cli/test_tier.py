@@ -109,6 +109,16 @@ def test_forget_asks_and_removes_what_it_says(mount: Path) -> None:
     assert tier(mount, "forget").exit_code == 2
 
 
+def test_forget_by_age_keeps_the_newest(mount: Path) -> None:
+    kept = tier(mount, "forget", "--older-than", "3650d", "--yes")
+    assert kept.stdout == "0 segments removed, 3 segments kept\n"
+    assert tier(mount, "forget", "--older-than", "1d", "--yes").stdout == (
+        "2 segments removed, 1 segment kept\n"
+    )
+    assert tier(mount, "verify").exit_code == 0
+    assert tier(mount, "forget", "--older-than", "1d", "--from", "0", "--yes").exit_code == 2
+
+
 def test_a_tier_that_is_away_is_no_answer(tmp_path: Path) -> None:
     result = tier(tmp_path / "unmounted", "status")
     assert result.exit_code == 3
