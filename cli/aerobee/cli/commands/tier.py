@@ -17,7 +17,7 @@ from aerobee.cli.store.folder import progress_bar
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.private_files import make_private_folder
 from aerobee.store.engine.disk import RealDisk
-from aerobee.store.tier.chain import Chain, TierFinding, read_chain, verify_objects
+from aerobee.store.tier.chain import Chain, TierFinding, compare_store, read_chain, verify_objects
 from aerobee.store.tier.config import TierConfig
 from aerobee.store.tier.forgetting import at_or_after, before, forget, older_than
 from aerobee.store.tier.manifest import Manifest
@@ -76,11 +76,22 @@ def status(broker: str, url: str, cluster: str, as_json: bool) -> None:
 
 @tier.command()
 @tier_options
-@click.option("--quick", is_flag=True, help="Compare sizes only; read no segment.")
+@click.option("--quick", is_flag=True, help="Compare sizes only; read no segment of the tier.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Also compare this store, which a broker may be using.",
+)
 @json_option
 @click.pass_context
 def verify(
-    context: click.Context, broker: str, url: str, cluster: str, quick: bool, as_json: bool
+    context: click.Context,
+    broker: str,
+    url: str,
+    cluster: str,
+    quick: bool,
+    folder: Path | None,
+    as_json: bool,
 ) -> None:
     """Check everything that BROKER has in the tier.
 
@@ -93,15 +104,27 @@ def verify(
     total = sum(manifest.size_bytes for manifest in chain.manifests)
     with progress_bar("verifying") as on_progress:
         verify_objects(objects, chain, is_whole=not quick, on_chunk=_meter(on_progress, total))
+    compared = 0 if folder is None else _compare(chain, folder)
     if as_json:
-        print_json(_document(chain))
+        print_json({**_document(chain), "compared": compared})
     else:
+        if folder is not None:
+            say(f"compared     {counted(compared, 'segment')} of {folder}")
         _print_status(chain)
         _print_findings(chain)
         if not chain.findings:
             say("everything is there and sound" if not quick else "everything is there")
     if not chain.is_sound:
         context.exit(NEGATIVE)
+
+
+def _compare(chain: Chain, folder: Path) -> int:
+    try:
+        with progress_bar(f"comparing {folder}") as on_progress:
+            total = sum(manifest.size_bytes for manifest in chain.manifests)
+            return compare_store(chain, RealDisk(folder), _meter(on_progress, total))
+    except OSError as error:
+        raise EnvironmentFailure(f"cannot read the store {folder}: {error}") from error
 
 
 @tier.command("restore")
