@@ -176,6 +176,7 @@ class BlockingBrokerAdmin(BlockingPart[BrokerAdmin]):
     """`BrokerAdmin`, blocking."""
 
     statistics = _blocking(BrokerAdmin.statistics)
+    check_audit = _blocking(BrokerAdmin.check_audit)
     clean = _blocking(BrokerAdmin.clean)
     hand_over = _blocking(BrokerAdmin.hand_over)
     remove_replica = _blocking(BrokerAdmin.remove_replica)
