@@ -338,6 +338,7 @@ class FakeAdmin:
             self,
             {
                 "list": lambda topic="", **_: OpenTransactions(seen.open, False, seen.unanswered),
+                "check": lambda topic, name: self._changed("check", name, True),
                 "commit": lambda topic, name: seen.changes.append(("commit", name)),
                 "rollback": lambda topic, name: seen.changes.append(("rollback", name)),
             },

@@ -44,6 +44,7 @@ WRITES: list[tuple[str, dict[str, Any]]] = [
     ("/scheduled", {"act": "move", "handle": "h", "name": "m", "to": "2030-01-01T00:00+00:00"}),
     ("/transactions", {"act": "commit", "topic": "t", "id": "x", "confirm": "commit"}),
     ("/transactions", {"act": "rollback", "topic": "t", "id": "x", "confirm": "rollback"}),
+    ("/transactions", {"act": "check", "topic": "t", "id": "x"}),
     ("/scheduled/recurring/one", {"act": "pause", "name": "s"}),
     ("/scheduled/recurring/one", {"act": "resume", "name": "s"}),
     ("/scheduled/recurring/one", {"act": "run", "name": "s"}),
@@ -317,7 +318,17 @@ async def test_a_user_without_the_right_is_told_which_one(
     full.users = USERS
     denied = errors.AccessDenied("user ada may not: this needs Update on Group:g")
     calls = (
-        *("reset", "resend", "drop", "recall", "deliver_now", "move", "commit", "rollback"),
+        *(
+            "reset",
+            "resend",
+            "drop",
+            "recall",
+            "deliver_now",
+            "move",
+            "commit",
+            "rollback",
+            "check",
+        ),
         *("pause", "resume", "run_now", "remove", "add", "change", "create", "update"),
         *("configure", "send", "enable", "rotate", "forget_former_secret", "delete", "put"),
     )

@@ -168,6 +168,7 @@ class BlockingTransactions(BlockingPart[Transactions]):
 
     list = _blocking(Transactions.list)
     message = _blocking(Transactions.message)
+    check = _blocking(Transactions.check)
     commit = _blocking(Transactions.commit)
     rollback = _blocking(Transactions.rollback)
 
