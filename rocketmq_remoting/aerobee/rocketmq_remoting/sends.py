@@ -86,7 +86,7 @@ class Send:
     producer_group: str
     topic: str
     queue_id: int
-    """-1: the broker chooses."""
+    """Below 0: the broker chooses."""
     sys_flag: int
     born_ms: int
     flag: int

@@ -42,7 +42,6 @@ from aerobee.store.format.record_layout import (
 
 _SAFE_MS: Final = 2_500
 """How long a message may take to be as safe as promised: clients give up after 3 s."""
-_ANY_QUEUE: Final = -1
 _UNSAFE: Final = {
     Unsafe.DISK: Code.FLUSH_DISK_TIMEOUT,
     Unsafe.REPLICAS: Code.FLUSH_SLAVE_TIMEOUT,
@@ -210,7 +209,7 @@ class Sends:
         return self._queues.host_of(f"ipv{family}:{connection.peer}")
 
     def _queue(self, send: Send) -> int:
-        if send.queue_id != _ANY_QUEUE:
+        if send.queue_id >= 0:
             return send.queue_id
         count = self._guard.write_queues(send.topic)
         self._turn += 1
