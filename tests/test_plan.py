@@ -157,8 +157,8 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
             "report.py",
             "stores.py",
         ),
-        ("consume.py", "produce.py", "replica_master.py"),
-        ("client_loops.py", "suite.py"),
+        ("consume.py", "listener_load.py", "produce.py", "replica_master.py"),
+        ("client_loops.py", "listeners.py", "suite.py"),
         (
             "audit",
             "brokers.py",
