@@ -102,8 +102,8 @@ def _decode_json(data: bytes) -> Command:
 def _json_value(text: str) -> Any:
     """Raises ValueError, RecursionError."""
     try:
-        found, end = _DECODER.scan_once(text, 0)
-    except StopIteration:
+        found, end = _DECODER.raw_decode(text)
+    except ValueError:
         end = -1
     # Blanks around it, which no client writes, cost a second reading.
     return found if end == len(text) else _DECODER.decode(text)
