@@ -24,7 +24,7 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("features.py",),
         ("offsets",),
         ("cluster", "opening.py", "retries", "transactions"),
-        ("delayed", "popping", "recurring"),
+        ("delayed", "popping", "recurring", "tier"),
         ("observe",),
         ("edge", "run.py"),
         ("wiring.py",),
@@ -77,7 +77,7 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
             "worker.py",
         ),
     ),
-    "store": (("format",), ("engine",), ("flush", "repair")),
+    "store": (("format",), ("engine",), ("flush", "repair", "tier")),
     "rpc": (
         ("core", "grpc_config.py", "outside.py", "request_limits.py"),
         (
@@ -157,8 +157,8 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
             "report.py",
             "stores.py",
         ),
-        ("consume.py", "produce.py", "replica_master.py"),
-        ("client_loops.py", "suite.py"),
+        ("consume.py", "listener_load.py", "produce.py", "replica_master.py"),
+        ("client_loops.py", "listeners.py", "suite.py"),
         (
             "audit",
             "brokers.py",

@@ -25,12 +25,13 @@ from aerobee.rocketmq_remoting.codes import Ask, Code, refusal
 from aerobee.rocketmq_remoting.dispatch import failure
 from aerobee.rocketmq_remoting.heartbeats import Subscribed
 from aerobee.rocketmq_remoting.routes import DEFAULT_TOPIC
-from aerobee.rocketmq_remoting.sends import Message, Send, send_fields
+from aerobee.rocketmq_remoting.sends import REGION, Message, Send, send_fields
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, MessageIllegal, TopicNotFound
 from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
 from aerobee.store.format.message_content import content_of
 from aerobee.store.format.message_id import UniqueIdGenerator, offset_message_ids
+from aerobee.store.format.properties import VALUE_END
 from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
 from aerobee.store.format.record import Record
 from aerobee.store.format.record_encode import encode_batch_parts
@@ -41,10 +42,10 @@ from aerobee.store.format.record_layout import (
     HostAddress,
     RecordIllegal,
 )
+from aerobee.store.format.reserved_properties import may_be_illegal, without_received
 
 _SAFE_MS: Final = 2_500
 """How long a message may take to be as safe as promised: clients give up after 3 s."""
-_ANY_QUEUE: Final = -1
 _UNSAFE: Final = {
     Unsafe.DISK: Code.FLUSH_DISK_TIMEOUT,
     Unsafe.REPLICAS: Code.FLUSH_SLAVE_TIMEOUT,
@@ -214,6 +215,8 @@ class Sends:
             for each in alike:
                 bodies.append(each.body)
                 properties.append(each.properties)
+            if may_be_illegal(VALUE_END + b"".join(properties)):
+                properties = list(map(without_received, properties))
             more_parts, more_sizes = encode_batch_parts(
                 topic=topic,
                 bodies=bodies,
@@ -233,7 +236,7 @@ class Sends:
         return self._queues.host_of(f"ipv{family}:{connection.peer}")
 
     def _queue(self, send: Send) -> int:
-        if send.queue_id != _ANY_QUEUE:
+        if send.queue_id >= 0:
             return send.queue_id
         count = self._guard.write_queues(send.topic)
         self._turn += 1
@@ -264,7 +267,7 @@ class Sends:
             "queueId": str(sending.queue_id),
             "queueOffset": str(sent.queue_offset),
             "transactionId": sent.transaction_id or first.message_id,
-            "MSG_REGION": "DefaultRegion",
+            "MSG_REGION": REGION,
             "TRACE_ON": "true",
         }
         if sent.deliver_ms and len(sending.messages) == 1:
