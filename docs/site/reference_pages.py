@@ -28,7 +28,7 @@ COMMANDS = {
     ),
     "cli-clusters": (
         "Commands for clusters and services",
-        "cluster broker-group health store doctor console audit nameserver broker etcd config",
+        "cluster broker-group health store tier doctor console audit nameserver broker etcd config",
     ),
     "cli-local": ("Commands for this machine", "up demo completion version bench"),
 }

@@ -10,15 +10,24 @@ from google.protobuf.message_factory import GetMessageClass
 from aerobee.access.needs import NeedsTable, Who
 from aerobee.access.resources import Action, Kind, Need
 from aerobee.broker.edge.own.needs import broker_needs
+from aerobee.cluster_view import audit_log_service
 from aerobee.nameserver.needs import nameserver_needs
 from aerobee.rocketmq_api.needs import messaging_needs
 from aerobee.runtime.errors import AerobeeError
 from aerobee.store.format.recall_handle import RecallHandle
-from aerobee.v1 import access_pb2, audit_pb2, broker_pb2, nameserver_pb2, replication_pb2
+from aerobee.v1 import (
+    access_pb2,
+    audit_log_pb2,
+    audit_pb2,
+    broker_pb2,
+    nameserver_pb2,
+    replication_pb2,
+)
 from apache.rocketmq.v2 import admin_pb2, definition_pb2, service_pb2
 
 FILES: tuple[FileDescriptor, ...] = (
     access_pb2.DESCRIPTOR,
+    audit_log_pb2.DESCRIPTOR,
     audit_pb2.DESCRIPTOR,
     broker_pb2.DESCRIPTOR,
     nameserver_pb2.DESCRIPTOR,
@@ -29,6 +38,7 @@ FILES: tuple[FileDescriptor, ...] = (
 TABLE: NeedsTable = {
     **broker_needs("hive"),
     **nameserver_needs("hive"),
+    **audit_log_service.needs("hive"),
     **messaging_needs("hive"),
 }
 
@@ -119,6 +129,10 @@ def test_requests_name_what_they_are_about() -> None:
             own + "NameserverService/QueryRoute",
             nameserver_pb2.QueryRouteRequest(topics=["AEROBEE_OFFSET_JOURNAL"]),
         ),
+        "plan of a topic that is missing": needs_of(
+            own + "NameserverService/QueryRoute",
+            nameserver_pb2.QueryRouteRequest(topics=["t"], plan_missing=True),
+        ),
         "delete internal": needs_of(
             own + "NameserverService/DeleteTopic",
             nameserver_pb2.DeleteTopicRequest(name="AEROBEE_OFFSET_JOURNAL"),
@@ -142,6 +156,7 @@ def test_requests_name_what_they_are_about() -> None:
         "join": {"Sub on Group:g", "Sub on Topic:t"},
         "internal": {"Get on Cluster:hive and no topic denied"},
         "route to internal": {"Update or Get on Cluster:hive and no topic denied"},
+        "plan of a topic that is missing": {"Pub on Topic:t"},
         "delete internal": {"Update on Cluster:hive"},
         "create": {"Create on Topic:t"},
         "receive": {"Sub on Group:shop%g", "Sub on Topic:shop%t"},

@@ -13,6 +13,7 @@ from starlette.routing import Route
 from aerobee import Member, Message, MessageQueue, QueueBounds
 from aerobee.client_core.admin_access import Policy, User
 from aerobee.client_core.admin_topics import Topic
+from aerobee.client_core.audit_logs import AuditLines
 from aerobee.client_core.schedules import WaitingMessage
 from aerobee.client_core.transactions import OpenTransaction
 from aerobee.console.pages import Console
@@ -25,6 +26,7 @@ from tests.console.fake_admin import (
     a_client,
     a_group,
     a_schedule,
+    an_audit_line,
     letter,
     message,
     summary,
@@ -98,6 +100,20 @@ def full(cluster: Cluster) -> Cluster:
         ),
     )  # fmt: skip
     cluster.people = (User("ada", False, True, 2, (NASTY,)), User(NASTY, True, False, 1, ()))
+    cluster.audit = AuditLines(
+        (
+            an_audit_line(
+                caller=NASTY, method=NASTY, event=NASTY, result=NASTY, node=NASTY, text=NASTY,
+                time=NASTY, content={"from": NASTY, "why": NASTY, "request": {NASTY: NASTY}},
+            ),
+            an_audit_line(result=NASTY),
+        ),
+        {NASTY: NASTY},
+        NASTY,
+        {NASTY: NASTY},
+        (NASTY,),
+        {NASTY: 1},
+    )  # fmt: skip
     cluster.policies = (Policy(user="ada", resource=NASTY, actions=NASTY, sources=(NASTY,)),)
     return cluster
 
@@ -136,6 +152,10 @@ PAGES = [
     "/clients",
     f"/clients?q={NASTY}",
     f"/clients?q=&after={NASTY}&group={NASTY}",
+    "/audit-log",
+    f"/audit-log?caller={NASTY}&method={NASTY}&about={NASTY}",
+    f"/audit-log?since={NASTY}&until={NASTY}",
+    f"/audit-log?older={NASTY}",
     "/users",
     f"/users?user={NASTY}&resource={NASTY}&actions={NASTY}&source={NASTY}",
     "/users/ada",

@@ -49,6 +49,8 @@ PAGES = (
     "/scheduled/recurring/one?name=hourly",
     "/scheduled/recurring/change?name=hourly",
     "/clients",
+    "/audit-log",
+    "/audit-log?method=CreateTopic",
     "/new-topic",
     "/topics/orders/change",
     "/topics/orders/send",

@@ -60,6 +60,7 @@ COMMANDS = (
     ),
     LazyCommand("health", "aerobee.cli.commands.health:health", "Check the health of a process."),
     LazyCommand("store", "aerobee.cli.commands.store:store", "Inspect, check, repair stores."),
+    LazyCommand("tier", "aerobee.cli.commands.tier:tier", "Check and restore segments elsewhere."),
     LazyCommand(
         "doctor", "aerobee.cli.commands.doctor:doctor", "Find what is wrong now, without Spark."
     ),

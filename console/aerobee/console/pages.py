@@ -18,6 +18,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from aerobee.console import (
+    audit_log_pages,
     client_pages,
     cluster_page,
     dead_letter_pages,
@@ -143,6 +144,7 @@ class Console:
             self._route("/transactions", transaction_pages.all_open),
             self._route("/transactions", transaction_pages.end, "POST"),
             self._route("/clients", client_pages.all_clients),
+            self._route("/audit-log", audit_log_pages.last_lines),
             self._route("/users", user_pages.all_users),
             self._route("/users/{name}", user_pages.one_user),
             self._route("/users/{name}", user_pages.act, "POST"),
