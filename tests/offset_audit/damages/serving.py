@@ -75,8 +75,9 @@ def served(
             asyncio.run(_use(scratch, bases))
         store = open_store(scratch, config_of(bases))
         try:
-            found = {"messages": _messages(store, bases), "pop": _popped(store)}
-            found["searched"] = searched = _searched(scratch, bases)
+            searched = _searched(scratch, bases)
+            found: dict[str, Any] = {"messages": _messages(store, bases), "pop": _popped(store)}
+            found["searched"] = searched
             if sound is not None and searched == sound.searched:
                 found["keys"] = sound.served["keys"]
             elif sound is not None:
