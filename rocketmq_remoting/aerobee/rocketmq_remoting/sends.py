@@ -50,6 +50,11 @@ _NOT_STORED: Final = tuple(
     name.encode() for name in (PropertyName.POP_CK, PropertyName.TRAN_MSG, PropertyName.WAIT)
 )
 """A handle of the sender's own; and what is said to the broker alone."""
+REGION: Final = "DefaultRegion"
+"""Where every message is from: consumers trace only messages that say so, and producers are told
+it. As with Apache's brokers, messages of batches do not say it."""
+_REGION_NAMED: Final = PropertyName.MSG_REGION.encode() + b"\x01"
+_REGION: Final = _REGION_NAMED + REGION.encode() + _VALUE_END
 _USUAL: Final = b"WAIT\x01true\x02"
 """Java's clients say so with every message."""
 
@@ -86,7 +91,7 @@ class Send:
     producer_group: str
     topic: str
     queue_id: int
-    """-1: the broker chooses."""
+    """Below 0: the broker chooses."""
     sys_flag: int
     born_ms: int
     flag: int
@@ -112,7 +117,8 @@ class Send:
     ) -> list[Message]:
         """`cluster`: where they are sent, for those who reply. Raises MessageIllegal."""
         if not is_batch:
-            return [_message(body, self.properties, self.flag, new_id, cluster)]
+            properties = _with_region(self.properties)
+            return [_message(body, properties, self.flag, new_id, cluster)]
         found: list[Message] = []
         for flag, one, properties in _in_batch(body):
             if len(found) == MESSAGES_MAX:
@@ -172,6 +178,14 @@ def _message(body: bytes, properties: bytes, flag: int, new_id: NewId, cluster: 
             f"{PROPERTIES_BYTES_MAX} are possible: put large values into the body"
         )
     return Message(body, properties, flag, found.decode("utf-8", "replace"), is_half)
+
+
+def _with_region(properties: bytes) -> bytes:
+    if _REGION_NAMED in properties:
+        return properties  # it was received, and is sent on
+    if properties and not properties.endswith(_VALUE_END):
+        properties += _VALUE_END
+    return properties + _REGION
 
 
 def _without_usual(properties: bytes) -> bytes:

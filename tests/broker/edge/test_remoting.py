@@ -62,6 +62,7 @@ async def test_a_message_comes_back_as_it_was_sent(broker: RunningBroker, peer: 
         "KEYS": "k1 k2",
         "TAGS": "a",
         "mine": "x",
+        "MSG_REGION": fields["MSG_REGION"],
         "UNIQ_KEY": fields["transactionId"],
     }
     _, position = parse_offset_message_id(fields["msgId"])
@@ -83,10 +84,28 @@ async def test_a_batch_has_an_id_for_each_message(peer: Peer) -> None:
 
 
 async def test_long_names_are_as_good_as_short_ones(peer: Peer) -> None:
-    fields = {"producerGroup": "PG", "topic": "t", "queueId": -1, "sysFlag": 0,
+    fields = {"producerGroup": "PG", "topic": "t", "queueId": 0, "sysFlag": 0,
               "bornTimestamp": 17, "flag": 0}  # fmt: skip
-    queues = {(await peer.done(10, b"x", **fields)).fields["queueId"] for _ in range(2)}
-    assert queues == {"0", "1"}
+    assert (await peer.done(10, b"x", **fields)).fields["queueId"] == "0"
+
+
+@pytest.mark.parametrize("below", [-1, -100])
+async def test_a_broker_chooses_the_queue_of_a_number_below_zero(peer: Peer, below: int) -> None:
+    assert {(await peer.send("t", b"x", below)).fields["queueId"] for _ in range(2)} == {"0", "1"}
+
+
+async def test_a_message_that_was_received_can_be_sent_on(peer: Peer) -> None:
+    """Clients send what brokers and readers have added as well."""
+    added = {"POP_CK": "0 1 2", "1ST_POP_TIME": "17", "MIN_OFFSET": "0", "CONSUME_START_TIME": "18",
+             "TIMER_OUT_MS": "19", "RETRY_TOPIC": "u", "MSG_REGION": "DefaultRegion"}  # fmt: skip
+    properties = "".join(f"{name}\x01{value}\x02" for name, value in added.items())
+    answer = await peer.send("t", b"x", properties=properties + "mine\x01x\x02")
+    (record,) = records_of(await peer.pull("g", "t", sysFlag=4, subscription="*"))
+    assert record.properties == {
+        "MSG_REGION": "DefaultRegion",
+        "UNIQ_KEY": answer.fields["transactionId"],
+        "mine": "x",
+    }
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from aerobee.rocketmq_remoting.codes import Ask, Code, refusal
 from aerobee.rocketmq_remoting.dispatch import failure
 from aerobee.rocketmq_remoting.heartbeats import Subscribed
 from aerobee.rocketmq_remoting.routes import DEFAULT_TOPIC
-from aerobee.rocketmq_remoting.sends import Message, Send, send_fields
+from aerobee.rocketmq_remoting.sends import REGION, Message, Send, send_fields
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, MessageIllegal, TopicNotFound
 from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
@@ -39,10 +39,10 @@ from aerobee.store.format.record_layout import (
     HostAddress,
     RecordIllegal,
 )
+from aerobee.store.format.reserved_properties import without_received
 
 _SAFE_MS: Final = 2_500
 """How long a message may take to be as safe as promised: clients give up after 3 s."""
-_ANY_QUEUE: Final = -1
 _UNSAFE: Final = {
     Unsafe.DISK: Code.FLUSH_DISK_TIMEOUT,
     Unsafe.REPLICAS: Code.FLUSH_SLAVE_TIMEOUT,
@@ -192,7 +192,7 @@ class Sends:
                 encode_record(
                     topic=topic,
                     body=each.body,
-                    properties=each.properties,
+                    properties=without_received(each.properties),
                     flag=each.flag,
                     sys_flag=sys_flag,
                     born_timestamp_ms=born_ms,
@@ -210,7 +210,7 @@ class Sends:
         return self._queues.host_of(f"ipv{family}:{connection.peer}")
 
     def _queue(self, send: Send) -> int:
-        if send.queue_id != _ANY_QUEUE:
+        if send.queue_id >= 0:
             return send.queue_id
         count = self._guard.write_queues(send.topic)
         self._turn += 1
@@ -244,7 +244,7 @@ class Sends:
             "queueId": str(sending.queue_id),
             "queueOffset": str(sent.queue_offset),
             "transactionId": sent.transaction_id or first.message_id,
-            "MSG_REGION": "DefaultRegion",
+            "MSG_REGION": REGION,
             "TRACE_ON": "true",
         }
         if sent.deliver_ms and len(sending.messages) == 1:
