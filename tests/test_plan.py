@@ -120,7 +120,6 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
     "cli": (
         (
             "audit_display.py",
-            "console_pages.py",
             "etcd_backup.py",
             "etcd_members.py",
             "failures.py",
@@ -132,6 +131,7 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
         (
             "config_command.py",
             "config_reference.py",
+            "console_pages.py",
             "declared",
             "drain.py",
             "message_lines.py",
@@ -157,8 +157,8 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
             "report.py",
             "stores.py",
         ),
-        ("consume.py", "produce.py", "replica_master.py"),
-        ("client_loops.py", "suite.py"),
+        ("consume.py", "listener_load.py", "produce.py", "replica_master.py"),
+        ("client_loops.py", "listeners.py", "suite.py"),
         (
             "audit",
             "brokers.py",

@@ -20,7 +20,7 @@ REGENERATE = "python docs/site/reference_pages.py"
 COMMANDS = {
     "cli-messages": (
         "Commands for messages",
-        "produce consume message schedule transaction dead-letter",
+        "produce consume message schedule transaction outbox dead-letter",
     ),
     "cli-topics": (
         "Commands for topics, groups and users",

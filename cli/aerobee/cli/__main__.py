@@ -29,6 +29,9 @@ COMMANDS = (
         "Find, commit, roll back transactions.",
     ),
     LazyCommand(
+        "outbox", "aerobee.cli.commands.outbox:outbox", "Send what a database's outbox has."
+    ),
+    LazyCommand(
         "topic", "aerobee.cli.commands.topic:topic", "Create, show, change, delete topics."
     ),
     LazyCommand("group", "aerobee.cli.commands.group:group", "Show, set, delete consumer groups."),
