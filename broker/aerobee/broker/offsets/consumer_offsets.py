@@ -260,6 +260,7 @@ class ConsumerOffsets:
         self._journal.check_granting()
 
     def _check(self, key: GroupQueue, offset: int) -> None:
+        names.check_group_changeable(key.group)
         self._guard.check_queue(key.topic, key.queue_id)
         queue_max = self._queue_max(key.topic, key.queue_id)
         if not 0 <= offset <= queue_max:
