@@ -119,6 +119,10 @@ def test_requests_name_what_they_are_about() -> None:
             own + "NameserverService/QueryRoute",
             nameserver_pb2.QueryRouteRequest(topics=["AEROBEE_OFFSET_JOURNAL"]),
         ),
+        "plan of a topic that is missing": needs_of(
+            own + "NameserverService/QueryRoute",
+            nameserver_pb2.QueryRouteRequest(topics=["t"], plan_missing=True),
+        ),
         "delete internal": needs_of(
             own + "NameserverService/DeleteTopic",
             nameserver_pb2.DeleteTopicRequest(name="AEROBEE_OFFSET_JOURNAL"),
@@ -142,6 +146,7 @@ def test_requests_name_what_they_are_about() -> None:
         "join": {"Sub on Group:g", "Sub on Topic:t"},
         "internal": {"Get on Cluster:hive and no topic denied"},
         "route to internal": {"Update or Get on Cluster:hive and no topic denied"},
+        "plan of a topic that is missing": {"Pub on Topic:t"},
         "delete internal": {"Update on Cluster:hive"},
         "create": {"Create on Topic:t"},
         "receive": {"Sub on Group:shop%g", "Sub on Topic:shop%t"},

@@ -3,6 +3,7 @@ configured."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -13,7 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from aerobee import AdminClient, PrometheusMetrics
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client import (
     ConsumerConfig,
@@ -21,8 +24,10 @@ from aerobee.consumer_client import (
     PushConsumer,
     ReceivedMessage,
     RetryPolicy,
+    SimpleConsumer,
 )
 from aerobee.consumer_client.failure_log import FailureLog
+from aerobee.consumer_client.typed import TypedTopic
 from aerobee.runtime.clock import ManualClock
 from tests.support.own_topic import OwnTopic
 from tests.support.real_brokers import RealCluster
@@ -83,6 +88,44 @@ async def test_a_failed_attempt_is_one_line_and_its_place_has_one_traceback_of_t
     assert lines.count("ValueError: cannot read it") == 1, "its place is known"
     (skipped,) = [line for line in lines if line.startswith("messages skipped")]
     assert f"message_id={ids[0]} " in skipped
+
+
+@ONE_QUEUE
+async def test_a_message_received_alone_has_the_same_line_and_its_last_reason_as_a_dead_letter(
+    own: OwnTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = TypedTopic(own.topic, str)
+    done = asyncio.Event()
+
+    async def handle(text: str, message: ReceivedMessage) -> None:
+        if text == "last":
+            done.set()
+            return
+        raise ValueError("cannot read it")
+
+    metrics = PrometheusMetrics(registry=CollectorRegistry())
+    consumer = SimpleConsumer(own.group_name, nameservers=own.nameservers, telemetry=metrics)
+    async with AdminClient(own.nameservers) as admin, consumer.subscribe(own.topic):
+        await admin.groups.configure(own.group_name, retries_max=1)
+        await own.store([b"x"])
+        quick = RetryPolicy(delays_ms=(10,))
+        listening = asyncio.create_task(consumer.listen(topic.listener(handle), retry=quick))
+        await until(lambda: sum("listener failed" in line for line in caplog.messages) == 2)
+        await own.store([b"last"])
+        await done.wait()
+        consumer.stop()
+        await listening
+        (letter,) = [each async for each in admin.dead_letters.find(own.group_name)]
+    assert (letter.reason, letter.attempts) == ("ValueError: cannot read it", 2)
+    failed = [record for record in caplog.records if "listener failed" in record.getMessage()]
+    for attempt, record in enumerate(failed, 1):
+        line = record.getMessage()
+        assert f" attempt={attempt} attempts_max=2 " in line
+        assert ('follows="again in 0.01 s"' if attempt == 1 else 'follows="a dead letter"') in line
+    info = failed[0].exc_info
+    assert info is not None
+    assert info[2] is not None
+    assert info[2].tb_frame.f_code.co_name == "handle", "the first frame is the user's"
 
 
 async def test_a_session_that_breaks_says_which_and_what_follows(

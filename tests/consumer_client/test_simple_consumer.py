@@ -97,6 +97,32 @@ async def test_a_rejected_message_is_a_dead_letter_with_its_reason(own: OwnTopic
     assert Reject("r").reason == "r"
 
 
+async def test_members_are_listed_and_get_resent_letters_also_after_they_stopped(
+    own: OwnTopic,
+) -> None:
+    await own.store([b"bad"])
+    async with AdminClient(own.nameservers) as admin:
+        consumer = simple(own, client_id="one")
+        async with consumer:
+            (message,) = await all_of(consumer, 1)
+            (member,) = (await admin.groups.describe(own.group_name)).members
+            assert (member.client_id, member.official) == ("one", "simple consumer")
+            assert member.subscriptions == {own.topic: "*"}
+            (client,) = (await admin.clients.list(own.group_name)).clients
+            assert (client.kind, client.protocol, client.topics) == (
+                "simple consumer",
+                "aerobee",
+                (own.topic,),
+            )
+            await consumer.reject(message, "no number")
+        letters = [letter async for letter in admin.dead_letters.find(own.group_name)]
+        assert await admin.dead_letters.resend(own.group_name, letters) == [None]
+    async with simple(own) as consumer:
+        (again,) = await all_of(consumer, 1)
+        assert (again.body, again.reconsume_times) == (b"bad", 0)
+        await consumer.ack(again)
+
+
 async def test_filters_are_exact(own: OwnTopic) -> None:
     await own.store([b"0", b"1"], tag="a")
     await own.store([b"2"], tag="b")

@@ -150,6 +150,8 @@ async def test_what_the_type_refuses_is_a_dead_letter_at_once_and_the_rest_is_ha
     assert "no such customer" in reasons[0] + reasons[-1]
     assert sum("the body is no Order" in each for each in reasons) == 2
     assert sum("text/csv" in each for each in reasons) == 1
+    assert all(each.count("the body is") <= 1 and "[typed.py" not in each for each in reasons)
+    assert max(map(len, reasons)) < 350
     assert all(letter.message.body for letter in letters)
 
 

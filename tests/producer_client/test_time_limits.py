@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Final
 
 import pytest
@@ -100,6 +100,19 @@ async def test_a_send_ends_within_its_time_whoever_does_not_answer(
         unsaid = sum(1 for error in failed if isinstance(error, PartlySent))
         assert producer.statistics().messages_failed <= per_call * len(failed)
         assert unsaid or producer.statistics().messages_failed == per_call * len(failed)
+
+
+async def test_a_cluster_that_is_down_is_not_taken_for_a_master_that_is_away() -> None:
+    async with VirtualCluster() as cluster, Producer(cluster.nameservers) as producer:
+        await producer.send(Message("orders", b"first"))
+        faults.kill(cluster)
+        for cut, is_named in ((None, False), (nothing_at_all, True)):
+            with cut(cluster) if cut else nullcontext():
+                await asyncio.sleep(5)
+                _, error = await ended(producer.send(Message("orders", b"x"), timeout=10.0))
+                assert isinstance(error, errors.Unreachable | errors.NoBrokerAvailable)
+                assert ("no nameserver answers either" in str(error)) is is_named
+                assert str(error).count("no nameserver") == is_named
 
 
 async def test_a_full_buffer_and_a_frozen_broker_together_take_one_time_limit() -> None:

@@ -85,6 +85,14 @@ class Up:
         self.output.seek(0)
         return self.output.read()
 
+    def bugs(self) -> list[str]:
+        """What its nodes have logged of failures that no error type names, once for each log."""
+        found = []
+        for log in sorted((self.data / "logs").glob("*.log")):
+            _, cause, after = log.read_text(errors="replace").partition(" because of a bug")
+            found += [f"{log.name}: ...{cause}{after[:4_000]}"] if cause else []
+        return found
+
     def pids(self) -> list[int]:
         return [pid for pid in self.document()["pids"].values() if pid is not None]
 
@@ -136,6 +144,7 @@ def running(
     servers: Mapping[str, str] | None = None,
     with_console: bool = False,
 ) -> Iterator[Up]:
+    """At its end, no node may have failed because of a bug: clients try again, and show nothing."""
     up = Up(folder, *arguments, servers=servers, with_console=with_console)
     try:
         up.wait_ready()
@@ -144,6 +153,7 @@ def running(
         if up.process.poll() is None:
             up.end(signal.SIGTERM)
         up.output.close()
+    assert up.bugs() == []
 
 
 def numbers(count: int, start: int = 0) -> list[str]:

@@ -59,7 +59,8 @@ class Member:
     broadcasting: bool
     last_heartbeat_age_ms: int
     official: str
-    """The kind of Apache RocketMQ's official client; empty: one of Aerobee's."""
+    """What kind of client it is, if it holds no queues: `simple consumer`, or a client of Apache
+    RocketMQ; empty: a push or pull consumer of Aerobee."""
 
 
 @dataclass(frozen=True, slots=True)

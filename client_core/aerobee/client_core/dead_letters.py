@@ -37,6 +37,23 @@ class Letter:
 
     message: ReceivedMessage
     told: DeadLetter
+    """Everything that is known of it."""
+
+    @property
+    def topic(self) -> str:
+        """The topic that it was first sent to."""
+        return self.told.origin.topic
+
+    @property
+    def reason(self) -> str:
+        """Why it died: class and text of the listener's last exception."""
+        death = self.told.death
+        return f"{death.reason_class}: {death.reason}" if death.reason_class else death.reason
+
+    @property
+    def attempts(self) -> int:
+        """How often the group was given it."""
+        return self.told.death.attempts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,6 +147,11 @@ class Routes:
         finally:
             del self._callbacks[callback]
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the nameserver that was asked last did not answer."""
+        return self._silent_since_s is not None
+
     def obstacles(self) -> list[str]:
         """That no nameserver answers, in a sentence, if that has been so for a second. Nobody knows
         before the first topic is asked for."""

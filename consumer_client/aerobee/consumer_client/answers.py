@@ -62,6 +62,7 @@ class Reject(Answer):
     """
 
     kind = "reject"
+    _adds_place = True
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -114,7 +115,7 @@ def reason_of_reject(error: Reject) -> str:
     """The reason, and the last line of the traceback of what it was raised from, or of itself."""
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     frame = (cause or error).__traceback__
-    if frame is None:
+    if frame is None or not error._adds_place:
         return error.reason
     while frame.tb_next is not None:
         frame = frame.tb_next

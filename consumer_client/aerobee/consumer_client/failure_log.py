@@ -42,10 +42,12 @@ NOT_ANSWERED = "back to its broker, which has not answered yet"
 
 _CALLERS = frozenset(
     {
+        "aerobee.client_core.prometheus",
         "aerobee.consumer_client.calls",
         "aerobee.consumer_client.listener_pool",
         "aerobee.consumer_client.listener_threads",
         "aerobee.consumer_client.popped_listening",
+        "aerobee.consumer_client.typed",
         "aerobee.otel.telemetry",
     }
 )
@@ -106,13 +108,15 @@ class FailureLog:
         reason: str,
         *,
         repeats: bool = False,
+        attempt: int | None = None,
     ) -> FailureLine:
         """One line. `repeats`: these messages may fail again in their place, so it may be left out.
-
-        The line's `attempt`: how often listeners of the group were given the first of these.
+        `attempt`: how often listeners of the group were given the first of these; by default as
+        that counts itself.
         """
         offset, _, message = entries[0]
-        attempt = message.reconsume_times
+        if attempt is None:
+            attempt = message.reconsume_times
         is_due, failing = True, _Failing(0, 0)
         if repeats:
             is_due, failing = self._failing_in_place(queue, offset)

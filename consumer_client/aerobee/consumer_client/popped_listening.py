@@ -18,7 +18,7 @@ from aerobee.client_core.message import ReceivedMessage
 from aerobee.consumer_client.answers import Batch, Reject, RetryLater
 from aerobee.consumer_client.background_tasks import wait_event
 from aerobee.consumer_client.calls import ANSWERS, described, is_answer
-from aerobee.consumer_client.failure_log import FailureLog
+from aerobee.consumer_client.failure_log import UNKNOWN, FailureLog
 from aerobee.consumer_client.listener import ConsumeResult, Listener
 from aerobee.consumer_client.listener_shape import illegal_result
 from aerobee.consumer_client.listener_threads import ListenerThreads
@@ -254,22 +254,27 @@ class PoppedListening:
         error = outcome if isinstance(outcome, Exception) else None  # else RETRY_LATER
         event, reason = described(error)
         is_chosen = is_answer(error)
+        attempt = message.reconsume_times + 1
         line = self._failures.line(
             event,
-            logging.WARNING if is_chosen or not message.reconsume_times else logging.ERROR,
+            logging.WARNING if is_chosen or attempt == 1 else logging.ERROR,
             message.queue,
             [(message.handle.offset, 0, message)],
             None if is_chosen else error,
             reason,
             repeats=not isinstance(error, Reject),
+            attempt=attempt,
         )
-        if isinstance(error, Reject):
+        line.attempts_max = message.attempts_max or UNKNOWN
+        if isinstance(error, Reject) or 0 < message.attempts_max <= attempt:
+            # After its last attempt the broker would bury it as well, but could not say why.
             await self._calls.reject([message], *reason_of(error))
             line.complete("a dead letter", True)
+            self._failures.forget(message.queue, message.handle.offset)
             return
         after_ms = error.after_ms if isinstance(error, RetryLater) else None
         if after_ms is None:
-            after_ms = int(self._options.retry.delay_s(message.reconsume_times + 1) * 1_000)
+            after_ms = int(self._options.retry.delay_s(attempt) * 1_000)
         line.complete(f"again in {after_ms / 1_000:g} s")
         await self._calls.change([message], after_ms, settles=True)
 

@@ -25,7 +25,15 @@ class Source(NamedTuple):
 class PoppedMessage(ReceivedMessage):
     """A message of a `SimpleConsumer`: it comes again unless it is acknowledged in time."""
 
-    __slots__ = ("changing", "handle", "invisible_ms", "is_settled", "since_s", "source")
+    __slots__ = (
+        "attempts_max",
+        "changing",
+        "handle",
+        "invisible_ms",
+        "is_settled",
+        "since_s",
+        "source",
+    )
 
     source: Source
     handle: broker_pb2.Popped
@@ -33,6 +41,8 @@ class PoppedMessage(ReceivedMessage):
     """While it is renewed by itself: its handle is only used under this."""
     is_settled: bool
     """It was acknowledged, given back or rejected, or its time is over."""
+    attempts_max: int
+    """How often the group is given it at most; 0: its broker is older and does not say."""
     invisible_ms: int
     """For how long, as it was last asked for."""
     since_s: float
@@ -75,6 +85,7 @@ def decode_popped(
             topic = handle.topic or source.topic
             message.queue = MessageQueue(topic, source.broker_name, handle.queue_id)
         message.source, message.handle = source, handle
+        message.attempts_max = answer.attempts_max
         message.changing, message.is_settled = None, False
         message.invisible_ms, message.since_s = invisible_ms, since_s
         messages.append(message)

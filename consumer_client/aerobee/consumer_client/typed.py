@@ -29,6 +29,8 @@ class BodyRefused(Reject):
     """The body is not one of the topic's type. A listener that lets it pass rejects the message: it
     becomes a dead letter, with this reason."""
 
+    _adds_place = False  # the reason is the codec's, and the place would be one of ours
+
 
 Handler = Callable[[T, ReceivedMessage], Result | Awaitable[Result]]
 """Called with the value and its message. What it returns or raises means the same as for a

@@ -262,10 +262,19 @@ class BrokerStream:
                     self._has_moved = False
                     self._on_broken(errors.NotMaster(f"{self.broker_name!r} has a new master"))
                     continue
-                self._on_broken(error)
+                self._on_broken(self._explained(error))
             self._failures += 1
             pause_s = RECONNECT_BACKOFF.delay_s(self._failures, self._connection.random)
             await self.wait_route(pause_s)
+
+    def _explained(self, error: errors.AerobeeError) -> errors.AerobeeError:
+        """A master that is away alone is another matter than a cluster that is."""
+        is_away = isinstance(error, errors.Unreachable | errors.NoBrokerAvailable)
+        if not is_away or not self._connection.routes.is_silent:
+            return error
+        return type(error)(
+            f"{error}; no nameserver answers either: the cluster, or the network to it, is down"
+        )
 
     async def wait_route(self, timeout_s: float) -> None:
         """Until the group has another master than the known one, but not for long."""

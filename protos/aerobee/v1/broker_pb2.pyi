@@ -487,12 +487,14 @@ class PopRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., messages_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., attempt_id: _Optional[str] = ...) -> None: ...
 
 class PopResponse(_message.Message):
-    __slots__ = ("records", "messages")
+    __slots__ = ("records", "messages", "attempts_max")
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
     records: bytes
     messages: _containers.RepeatedCompositeFieldContainer[Popped]
-    def __init__(self, records: _Optional[bytes] = ..., messages: _Optional[_Iterable[_Union[Popped, _Mapping]]] = ...) -> None: ...
+    attempts_max: int
+    def __init__(self, records: _Optional[bytes] = ..., messages: _Optional[_Iterable[_Union[Popped, _Mapping]]] = ..., attempts_max: _Optional[int] = ...) -> None: ...
 
 class Popped(_message.Message):
     __slots__ = ("topic", "queue_id", "offset", "serial", "visible_ms", "attempt")

@@ -275,6 +275,24 @@ async def test_offsets_are_committed_and_a_lower_one_changes_nothing(peer: Peer)
     assert await peer.offset("g", "t") == 3
 
 
+async def test_pulls_of_many_queues_commit_at_the_same_time(peer: Peer) -> None:
+    for number in range(4):
+        await peer.send("t", b"x", number % 2)
+    await peer.beat("g", "t")
+    for offset in (1, 2):
+        pulls = [
+            peer.pull("g", "t", offset, queue_id, sysFlag=1, commitOffset=offset)
+            for queue_id in (0, 1)
+        ]
+        assert {answer.code for answer in await asyncio.gather(*pulls)} <= {
+            Code.SUCCESS,
+            Code.PULL_NOT_FOUND,
+        }
+    for queue_id in (0, 1):
+        await peer.commit("g", "t", 1, queue_id)  # waits for what was committed before
+    assert [await peer.offset("g", "t", queue_id) for queue_id in (0, 1)] == [2, 2]
+
+
 async def test_a_new_group_reads_a_young_log_from_its_beginning_unless_it_asks_not_to(
     peer: Peer,
 ) -> None:

@@ -13,6 +13,7 @@ from aerobee.broker.config import SessionConfig
 from aerobee.broker.edge.own.group_service import GroupService
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.member_streams import MemberStreams
+from aerobee.broker.groups.receivers import Receivers
 from aerobee.broker.observe.group_totals import TotalsRead
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
@@ -75,6 +76,7 @@ async def served(
         ),
         make_topics=no_topics,
         clients=ClientTable(clock),
+        receivers=Receivers(),
         expressions=CompiledExpressions(),
         turns=LoopTurns(clock),
         producers_beside=tuple,

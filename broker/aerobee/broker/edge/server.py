@@ -250,6 +250,7 @@ def _group_service(parts: Parts) -> GroupService:
         make_topics=parts.retries.topics.make_subscribed,
         bounds=parts.queues.bounds,
         clients=parts.rocketmq.clients,
+        receivers=parts.rocketmq.receivers,
         expressions=parts.rocketmq.expressions,
         turns=parts.reads.loop_turns,
         producers_beside=parts.producers_beside,

@@ -8,7 +8,9 @@ from typing import Protocol
 
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.features import Feature, Task
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.known_groups import KnownGroups
+from aerobee.broker.groups.ownership import Owner
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.sent_back import SentBack
@@ -57,6 +59,7 @@ class Parts(Protocol):
     queues: QueueReader
     files: TableFiles
     known: KnownGroups
+    coordinator: GroupCoordinator
     journal: OffsetJournal
     journal_state: OffsetJournalState
     offsets: ConsumerOffsets
@@ -107,11 +110,16 @@ class Retries(Feature):
         return {"send-backs": self.send_backs.run}
 
     def _reads_retries(self, group: str) -> bool:
-        """A group whose members send back commits there from its beginning on; one of Apache's
-        clients receives from it, unless it is ordered."""
-        committed = self._parts.offsets.of_group(group)
-        return any(key.topic.startswith(RETRY_PREFIX) for key, _ in committed) or bool(
-            self._parts.clients.members(group) and not self.settings.policy(group).is_ordered
+        """A group whose members send back commits there from its beginning on; each poll of POP
+        takes from it, unless the group is ordered."""
+        committed = [key for key, _ in self._parts.offsets.of_group(group)]
+        if any(key.topic.startswith(RETRY_PREFIX) for key in committed):
+            return True
+        if self.settings.policy(group).is_ordered:
+            return False
+        owner = self._parts.coordinator.ownership.owner
+        return bool(self._parts.clients.members(group)) or any(
+            owner(key) is Owner.POP for key in committed
         )
 
     def _open_copies(self) -> Iterator[SentBack]:

@@ -129,12 +129,11 @@ class Refunds:
             return len(self.desk.handled) == len(self._flights)
 
         await self._wait_for(is_handled)  # What is missing after all is told by the figures.
-        death = letter.told.death
         return Refunded(
             group=self.group,
             sent=len(self._flights),
-            attempts=death.attempts,
-            reason=f"{death.reason_class}: {death.reason}",
+            attempts=letter.attempts,
+            reason=letter.reason,
             handled=len(self.desk.handled),
             repeated=sum(count > 1 for count in self.desk.handled.values()),
             letters_left=len(await self._found()),

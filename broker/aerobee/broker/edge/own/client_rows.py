@@ -10,6 +10,7 @@ from aerobee.access.recorder import source_of
 from aerobee.access.running import groups_read, topics_seen
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.members import Member
+from aerobee.broker.groups.receivers import SIMPLE_CONSUMER, Receiver, Receivers
 from aerobee.broker.groups.self_assigned import SelfMember
 from aerobee.rocketmq_api.clients.table import Client, ClientTable
 from aerobee.runtime.clock import Clock
@@ -58,12 +59,14 @@ class ClientRows:
         self,
         coordinator: GroupCoordinator,
         official: ClientTable,
+        receivers: Receivers,
         producers_beside: Callable[[], Iterable[tuple[str, HeardProducer]]],
         clock: Clock,
         turns: LoopTurns,
     ) -> None:
         self._coordinator = coordinator
         self._official = official
+        self._receivers = receivers
         self._producers_beside = producers_beside
         self._clock = clock
         self._turns = turns
@@ -77,7 +80,7 @@ class ClientRows:
         begin = (request.after.client_id, request.after.group) if request.HasField("after") else ()
         wanted = request.search.casefold()
         found = list[_Present]()
-        async for each in self._turns.each(LISTINGS, list(self._present())):
+        async for each in self._turns.each(LISTINGS, list(self._present(now_s))):
             if (each.client_id, each.group) <= begin or not sees_group(each.group):
                 continue
             if (
@@ -93,11 +96,13 @@ class ClientRows:
             more=len(found) > len(rows),
         )
 
-    def _present(self) -> Iterator[_Present]:
+    def _present(self, now_s: float) -> Iterator[_Present]:
         for member in self._coordinator.members.all_members():
             yield _Present(member.client_id, member.group, member.address, member)
         for client in self._official.present():
             yield _Present(client.client_id, client.group, source_of(client.peer), client)
+        for receiver in self._receivers.all(now_s):
+            yield _Present(receiver.client_id, receiver.group, receiver.address, receiver)
         ownership = self._coordinator.ownership
         for group in ownership.self_assigned_groups():
             for each in ownership.self_assigning(group):
@@ -124,6 +129,11 @@ class ClientRows:
             leases = self._coordinator.ownership.leases
             row.queues_held = leases.held_by(client.group, client.client_id)
             topics = (each.topic for each in client.subscriptions)
+        elif isinstance(client, Receiver):
+            heard_s = client.heard_s
+            row.protocol, row.language, row.kind = "aerobee", "PYTHON", SIMPLE_CONSUMER
+            row.user = client.user
+            topics = client.subscriptions
         elif isinstance(client, Client):
             heard_s = client.heard_s
             row.protocol, row.user = "gRPC", client.user

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from aerobee.access.running import topics_seen
 from aerobee.broker.groups.members import Member, Subscription, check_subscriptions
 from aerobee.broker.groups.membership import GroupView
+from aerobee.broker.groups.receivers import SIMPLE_CONSUMER, Receiver
 from aerobee.broker.groups.self_assigned import SelfMember
 from aerobee.broker.observe.remaining import Remaining
 from aerobee.broker.observe.stats import BrokerStatistics
@@ -245,6 +246,22 @@ def official_member(
         ],
         last_heartbeat_age_ms=max(0, int((now_s - client.heard_s) * 1_000)),
         official=client.title,
+    )
+
+
+def receiving_member(
+    receiver: Receiver, now_s: float, sees: Callable[[str], bool]
+) -> broker_pb2.GroupMember:
+    """As `group_member`."""
+    return broker_pb2.GroupMember(
+        client_id=receiver.client_id,
+        subscriptions=[
+            broker_pb2.Subscription(topic=topic, filter=_said(wish))
+            for topic, wish in receiver.subscriptions.items()
+            if sees(topic)
+        ],
+        last_heartbeat_age_ms=max(0, int((now_s - receiver.heard_s) * 1_000)),
+        official=SIMPLE_CONSUMER,
     )
 
 

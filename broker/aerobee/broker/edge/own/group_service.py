@@ -22,6 +22,7 @@ from aerobee.broker.edge.own.client_rows import ClientRows, HeardProducer
 from aerobee.broker.edge.own.convert import (
     group_member,
     official_member,
+    receiving_member,
     self_assigning_member,
     subscriptions_of,
 )
@@ -33,6 +34,7 @@ from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.member_streams import MemberStreams
 from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.groups.receivers import Receivers
 from aerobee.broker.observe.group_totals import TotalsRead
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
@@ -75,6 +77,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         settings: RetrySettings,
         make_topics: Callable[[str, Iterable[str]], Awaitable[None]],
         clients: ClientTable,
+        receivers: Receivers,
         expressions: CompiledExpressions,
         turns: LoopTurns,
         producers_beside: Callable[[], Iterable[tuple[str, HeardProducer]]],
@@ -90,8 +93,9 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         self._all_rows = KeptRows(
             lambda found: self._lag_rows(found, everything), clock.monotonic_s
         )
-        self._rows = ClientRows(coordinator, clients, producers_beside, clock, turns)
+        self._rows = ClientRows(coordinator, clients, receivers, producers_beside, clock, turns)
         self._clients = clients
+        self._receivers = receivers
         self._turns = turns
         self._expressions = expressions
         self._settings = settings
@@ -265,6 +269,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         official = self._clients.groups()
         known = {*self._coordinator.members.names(), *self._offsets.groups(), *official}
         known.update(self._coordinator.ownership.self_assigned_groups())
+        known.update(self._receivers.groups(self._clock.monotonic_s()))
         known.update(self._settings.names())
         return known
 
@@ -272,6 +277,8 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         yield from (each.client_id for each in self._coordinator.members.members(group))
         yield from (each.client_id for each in self._clients.members(group))
         yield from (each.client_id for each in self._coordinator.ownership.self_assigning(group))
+        now_s = self._clock.monotonic_s()
+        yield from (each.client_id for each in self._receivers.members(group, now_s))
 
     async def DescribeGroup(
         self, request: broker_pb2.DescribeGroupRequest, context: Context
@@ -288,7 +295,8 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         policy = self._settings.policy(group)
         official = self._clients.members(group)[:OFFICIAL_LISTED_MAX]
         remoting = self._coordinator.ownership.self_assigning(group)[:OFFICIAL_LISTED_MAX]
-        clients = [*members, *official, *remoting]
+        receiving = self._receivers.members(group, now_s)[:OFFICIAL_LISTED_MAX]
+        clients = [*members, *official, *remoting, *receiving]
         if not clients and not committed and policy == RetryPolicy():
             raise GroupNotFound(
                 f"group {group} has neither members, committed offsets nor settings on this broker"
@@ -300,6 +308,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
                 *(group_member(member, now_s, sees) for member in members),
                 *(official_member(client, now_s, sees) for client in official),
                 *(self_assigning_member(member, now_s, sees) for member in remoting),
+                *(receiving_member(member, now_s, sees) for member in receiving),
             ],
             retry=retry_settings(policy, self._settings.levels),
         )

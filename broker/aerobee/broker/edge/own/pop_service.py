@@ -8,7 +8,10 @@ from typing import Any, Final
 import grpc
 
 from aerobee.access.meter import begin_poll
+from aerobee.access.recorder import source_of
+from aerobee.access.running import user_of_call
 from aerobee.broker.edge.own.convert import status_of, wish_of
+from aerobee.broker.groups.receivers import Receiver, Receivers
 from aerobee.domain import names
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.rocketmq_api.ports import Groups, OwnPops, PollRequest, Received
@@ -16,6 +19,7 @@ from aerobee.rocketmq_api.rules import polling
 from aerobee.rocketmq_api.rules.handles import ReceiptHandle
 from aerobee.rocketmq_api.rules.polling import PollLimits
 from aerobee.rocketmq_api.rules.refusals import Refused
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, InvalidArgument, NotMaster
 from aerobee.store.format.pop_records import retry_topics_of
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
@@ -29,8 +33,17 @@ _ANSWER_MS: Final = 100
 class PopService(broker_pb2_grpc.PopServiceServicer):
     """Translates for `OwnPops`."""
 
-    def __init__(self, pops: OwnPops, groups: Groups, expressions: CompiledExpressions) -> None:
+    def __init__(
+        self,
+        pops: OwnPops,
+        groups: Groups,
+        expressions: CompiledExpressions,
+        receivers: Receivers,
+        clock: Clock,
+    ) -> None:
         self._pops = pops
+        self._receivers = receivers
+        self._clock = clock
         self._groups = groups
         self._expressions = expressions
         self._limits = PollLimits()
@@ -49,6 +62,13 @@ class PopService(broker_pb2_grpc.PopServiceServicer):
         if remaining_s is not None:
             wait_ms = max(0, min(wait_ms, int(remaining_s * 1_000) - _ANSWER_MS))
         rules = await self._groups.rules(request.group)
+        wish = wish_of(request.filter, self._expressions)
+        self._receivers.heard(
+            Receiver(request.group, request.client_id, source_of(context.peer()), user_of_call({})),
+            request.topic,
+            wish,
+            self._clock.monotonic_s(),
+        )
         received = await self._pops.receive(
             PollRequest(
                 group=request.group,
@@ -58,11 +78,11 @@ class PopService(broker_pb2_grpc.PopServiceServicer):
                 invisible_ms=invisible_ms,
                 attempt_id=request.attempt_id,
                 attempts_max=rules.attempts_max,
-                wish=wish_of(request.filter, self._expressions),
+                wish=wish,
                 wait_ms=wait_ms,
             )
         )
-        return _answer(request.topic, received)
+        return _answer(request.topic, received, rules.attempts_max)
 
     async def Acknowledge(
         self, request: broker_pb2.AcknowledgeRequest, context: Context
@@ -138,8 +158,8 @@ class PopService(broker_pb2_grpc.PopServiceServicer):
         return handles
 
 
-def _answer(topic: str, received: Sequence[Received]) -> broker_pb2.PopResponse:
-    answer = broker_pb2.PopResponse()
+def _answer(topic: str, received: Sequence[Received], attempts_max: int) -> broker_pb2.PopResponse:
+    answer = broker_pb2.PopResponse(attempts_max=attempts_max)
     records: list[bytes | memoryview] = []
     for handle, attempt, record in received:
         records.append(memoryview(record.buffer)[record.start : record.start + record.size])

@@ -9,6 +9,7 @@ already has messages to drop.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from aerobee.broker.edge.remoting.clients import RemotingClients
@@ -94,13 +95,10 @@ class Progress:
         return request.answer()
 
     def commit_quietly(self, key: GroupQueue, offset: int, client_id: str) -> None:
-        """A commit that came with a pull, which goes on whatever becomes of it."""
-        try:
-            safe = self._commit(key, offset, client_id)
-        except AerobeeError:
-            return
-        if safe is not None:
-            safe.add_done_callback(_retrieved)
+        """A commit that came with a pull, which goes on whatever becomes of it: the next commit
+        says whether it took effect."""
+        with suppress(AerobeeError):
+            self._commit(key, offset, client_id)
 
     def _commit(self, key: GroupQueue, offset: int, client_id: str) -> asyncio.Future[None] | None:
         if self._is_unknown_at(key, offset):
@@ -184,9 +182,3 @@ def _key(request: Command) -> GroupQueue:
         read.text(fields, "topic"),
         read.number(fields, "queueId"),
     )
-
-
-def _retrieved(safe: asyncio.Future[None]) -> None:
-    """Whether it took effect is said by the next commit."""
-    if not safe.cancelled():
-        safe.exception()

@@ -16,6 +16,7 @@ from aerobee.broker.edge.rocketmq.own_pops import OwnPops
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
 from aerobee.broker.edge.rocketmq.own_reads import OwnReads
 from aerobee.broker.edge.rocketmq.own_transactions import AskedProducers, OwnTransactions
+from aerobee.broker.groups.receivers import Receivers
 from aerobee.broker.observe.metrics.traffic import Traffic
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.popping.feature import Popping
@@ -126,7 +127,8 @@ class RocketmqApi:
         )
 
         groups = OwnGroups(parts.groups)
-        self.pop_service = PopService(self.pops, groups, self.expressions)
+        self.receivers = Receivers()
+        self.pop_service = PopService(self.pops, groups, self.expressions, self.receivers, clock)
         self.ring_service = RingService(parts.popping.bells, parts.popping.pops, self.pops.keys)
         self._changed: set[str] = set()
         parts.topics.on_put = self._topic_changed
