@@ -387,11 +387,11 @@ class Wiring:
         self.topic_keeping = TopicKeeping(
             folder.topics,
             self.store,
-            self.journal,
+            self.offsets,
             unread,
             self.clock,
-            self.config.store.retention,
             self.flush.upkeep,
+            interval_ms=self.config.store.retention.clean_interval_ms,
         )
 
     # ------------------------------------------------------------------------------ the role

@@ -10,7 +10,6 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.broker.retention.topic_keeping import TopicKeeping
 from aerobee.domain.names import KEPT_FROM_GROUP
 from aerobee.runtime.clock import SystemClock
 from aerobee.store.engine.config import StoreConfig
@@ -42,7 +41,7 @@ class MovedClock(SystemClock):
     def now_ms(self) -> int:
         return super().now_ms() + self.passed_ms + self.wall_ms
 
-    def monotonic_s(self) -> float:  # type: ignore[override]
+    def monotonic_s(self) -> float:
         return SystemClock.monotonic_s() + self.passed_ms / 1_000
 
 
@@ -211,13 +210,6 @@ async def test_a_clock_that_was_set_forward_removes_nothing(
         clock.passed_ms += 61_000
         await begins_at(broker, 2 * rounds - 1, topic="w")
     assert await bounds(broker) == (0, 3)
-
-
-async def test_retention_that_is_switched_off_removes_nothing() -> None:
-    unused: Any = None
-    config = RetentionConfig(enabled=False)
-    keeping = TopicKeeping(unused, unused, unused, unused, unused, config, unused)
-    await keeping.run()  # ends at once
 
 
 async def test_only_brokers_move_where_a_queue_begins(broker: Any) -> None:

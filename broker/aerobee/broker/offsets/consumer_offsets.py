@@ -172,6 +172,23 @@ class ConsumerOffsets:
         granted = self._coordinator.ownership.leases.latest_epoch
         return writer.change(key, Change(ChangeKind.RESET, offset, granted), is_durable=True)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether this broker is a master that knows all offsets and may set them."""
+        return self._journal.is_ready
+
+    def keep_from(self, topic: str, queue_id: int, offset: int) -> asyncio.Future[None] | None:
+        """A queue keeps nothing before `offset`; it is so when the returned future is done. None:
+        the topic is ending, so nothing is noted.
+
+        Raises:
+            NotMaster, ReplicaBehind, NotWritable, Busy: as `commit`.
+        """
+        writer, key = self._journal.writer(), GroupQueue(names.KEPT_FROM_GROUP, topic, queue_id)
+        if writer.is_removing(key):
+            return None
+        return writer.change(key, Change(ChangeKind.COMMIT, offset))
+
     def is_ended(self, key: GroupQueue, lease_epoch: int) -> bool:
         """Whether a presented lease dates from before a reset or another member's commit: its
         member must restart from the committed offset. Raises as `check_master`."""

@@ -17,13 +17,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.offsets.merge import Change, ChangeKind
-from aerobee.broker.offsets.writer import OffsetWriter
 from aerobee.broker.retention.cleaning import tell_unread
 from aerobee.broker.retention.holds import Upkeep
 from aerobee.broker.retention.unread_readers import UnreadReaders
-from aerobee.domain.names import KEPT_FROM_GROUP, is_system_topic
+from aerobee.domain.names import is_system_topic
 from aerobee.domain.topic_attributes import keep_bytes, keep_ms
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, ShuttingDown, StoreFailed
@@ -31,7 +28,6 @@ from aerobee.runtime.log import log_event
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.queues.queue_set import QueueName
 from aerobee.store.engine.retention.kept_search import KeptRule, KeptSearch, SummedBytes
-from aerobee.store.engine.retention.retention_config import RetentionConfig
 from aerobee.store.engine.retention.retention_statistics import Because, UnreadRemoval
 from aerobee.store.engine.retention.unread_search import QueueReaders, removed_unread
 from aerobee.store.engine.tables.config_tables import TopicConfig, TopicTable
@@ -45,13 +41,17 @@ _PAUSE_MAX_S: Final = 600.0
 _PAUSE_FOR_BYTES_S: Final = 60.0
 
 
-class Journal(Protocol):
-    """Where it is noted."""
+class Beginnings(Protocol):
+    """Where it is noted from which message on a queue is kept."""
 
     @property
-    def is_ready(self) -> bool: ...
+    def is_ready(self) -> bool:
+        """Whether this broker is a master that may note it."""
+        ...
 
-    def writer(self) -> OffsetWriter: ...
+    def keep_from(self, topic: str, queue_id: int, offset: int) -> asyncio.Future[None] | None:
+        """Done when it is in effect; None: the topic is ending. Raises AerobeeError."""
+        ...
 
 
 @dataclass(slots=True)
@@ -92,19 +92,21 @@ class TopicKeeping:
         self,
         topics: TopicTable,
         store: MessageStore,
-        journal: Journal,
+        beginnings: Beginnings,
         readers: UnreadReaders,
         clock: Clock,
-        config: RetentionConfig,
         upkeep: Upkeep,
+        *,
+        interval_ms: int,
     ) -> None:
-        """`upkeep` runs a work on the thread that writes the store's derived files."""
+        """`upkeep` runs a work on the thread that writes the store's derived files. No topic is
+        looked at twice within `interval_ms`."""
         self._topics = topics
         self._store = store
-        self._journal = journal
+        self._beginnings = beginnings
         self._readers = readers
         self._clock = clock
-        self._config = config
+        self._interval_s = interval_ms / 1_000
         self._upkeep = upkeep
         self._known: dict[str, _Topic] = {}
         self._troubles: dict[QueueName, str] = {}
@@ -115,11 +117,9 @@ class TopicKeeping:
         Raises:
             StoreFailed: the disk failed.
         """
-        if not self._config.enabled:
-            return
         trouble = ""
         while True:
-            await asyncio.sleep(self._config.clean_interval_ms / 1_000)
+            await asyncio.sleep(self._interval_s)
             try:
                 await self.look()
             except ShuttingDown:
@@ -144,7 +144,7 @@ class TopicKeeping:
         Raises:
             AerobeeError: it could not be noted, or not all; the next round tries again.
         """
-        if not self._journal.is_ready:
+        if not self._beginnings.is_ready:
             self._known.clear()
             return
         left = SEARCHES_MAX
@@ -155,7 +155,7 @@ class TopicKeeping:
 
     def _due(self) -> list[str]:
         """Those that were not looked at for longest first."""
-        now_s, interval_s = self._clock.monotonic_s(), self._config.clean_interval_ms / 1_000
+        now_s = self._clock.monotonic_s()
         kept = {
             name: config
             for name in self._topics
@@ -165,7 +165,7 @@ class TopicKeeping:
         due = [
             name
             for name, config in kept.items()
-            if now_s - self._known[name].looked_at_s >= pause_s(config, interval_s)
+            if now_s - self._known[name].looked_at_s >= pause_s(config, self._interval_s)
         ]
         return sorted(due, key=lambda name: self._known[name].looked_at_s)
 
@@ -213,13 +213,12 @@ class TopicKeeping:
         moves: list[tuple[asyncio.Future[None], list[QueueReaders], QueueName, int]] = []
         for search in searches:
             name = search.topic, search.queue_id
-            before, key = self._begin(name), GroupQueue(KEPT_FROM_GROUP, *name)
-            writer = self._journal.writer()
+            before = self._begin(name)
             is_of_former_life = search.queue is not self._store.queues.get(*name)
-            if search.found <= before or is_of_former_life or writer.is_removing(key):
+            if search.found <= before or is_of_former_life:
                 continue
-            done = writer.change(key, Change(ChangeKind.COMMIT, search.found))
-            moves.append((done, self._readers.of_queue(*name), name, before))
+            if (done := self._beginnings.keep_from(*name, search.found)) is not None:
+                moves.append((done, self._readers.of_queue(*name), name, before))
         if not moves:
             return
         await asyncio.wait([done for done, *_ in moves])
