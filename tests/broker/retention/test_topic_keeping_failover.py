@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +43,19 @@ async def agree(group: ReplicaGroup, wanted: tuple[int, int], *broker_ids: int) 
     await until(holds, f"replicas {broker_ids} say {wanted}")
 
 
+async def findings(*arguments: str) -> set[str]:
+    """What `aerobee audit` finds."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "aerobee.cli", "audit", "--engine", "local", "--format", "json"),
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    said, trouble = await process.communicate()
+    assert process.returncode in (0, 1), trouble.decode()
+    return {each["check"] for each in json.loads(said)["findings"]}
+
+
 async def test_every_replica_and_every_next_master_begins_at_the_same_message(
     tmp_path: Path, etcd: str
 ) -> None:
@@ -65,3 +81,16 @@ async def test_every_replica_and_every_next_master_begins_at_the_same_message(
             await group.replicas[each].start()
         await group.in_sync(0, 1)
         await agree(group, (6, 6), 0, 1)
+
+        # One replica knows a moment later than the other what is kept.
+        await group.create_topic("u", 1, keep_ms="1000")
+        for _ in range(20):
+            master = await group.send_until_stored("u", b"x")
+        address = group.nameserver, "--cluster", group.cluster
+        found = await findings("--nameserver", *address)
+        assert found <= {"ONE_ZONE"}
+        for each in (0, 1):
+            await group.replicas[each].stop()
+        stores = [f"{group.replicas[each].folder}=broker-a:{each}" for each in (0, 1)]
+        found = await findings("--deep", "--store", stores[0], "--store", stores[1])
+        assert found <= {"ONE_ZONE"}

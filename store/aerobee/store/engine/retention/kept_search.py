@@ -54,6 +54,8 @@ class KeptSearch:
         read_log: ReadLog,
         rule: KeptRule,
         summed: SummedBytes,
+        *,
+        entries_max: int = ENTRIES_MAX,
     ) -> None:
         """[loop] `summed`: by the queue's last search; begun anew where entries that it has summed
         may be gone."""
@@ -77,8 +79,8 @@ class KeptSearch:
                 summed = SummedBytes(queue.served_from, queue.served_from)
             self.summed = summed
             self._reads = (
-                queue.plan_read(disk, summed.begin, min(ENTRIES_MAX, summed.end - summed.begin)),
-                queue.plan_read(disk, summed.end, ENTRIES_MAX),
+                queue.plan_read(disk, summed.begin, min(entries_max, summed.end - summed.begin)),
+                queue.plan_read(disk, summed.end, entries_max),
             )
 
     @property
