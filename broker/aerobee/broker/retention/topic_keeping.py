@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from aerobee.broker.retention.cleaning import tell_unread
 from aerobee.broker.retention.holds import Upkeep
 from aerobee.broker.retention.unread_readers import UnreadReaders
-from aerobee.domain.names import is_system_topic
+from aerobee.domain.names import is_retry_topic, is_system_topic
 from aerobee.domain.topic_attributes import keep_bytes, keep_ms
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, ShuttingDown, StoreFailed
@@ -253,8 +253,9 @@ class TopicKeeping:
 
 
 def is_kept_shorter(config: TopicConfig) -> bool:
-    """Whether the topic says what it keeps; of the brokers' own topics others decide."""
+    """Whether the topic says what it keeps. Brokers need all of their own topics, and groups all of
+    their retry topics and dead letters."""
     attributes = config.attributes
-    if is_system_topic(config.name):
+    if is_system_topic(config.name) or is_retry_topic(config.name):
         return False
     return keep_ms(attributes) is not None or keep_bytes(attributes) is not None
