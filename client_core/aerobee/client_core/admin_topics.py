@@ -162,7 +162,7 @@ class TopicAdmin:
 
         Args:
             keep_ms: how long it keeps its messages; 0: as long as the brokers' log. What it no
-                longer keeps is gone, also if it keeps more again later.
+                longer keeps is gone, even if it keeps more again later.
             keep_bytes: the most bytes that each of its queues keeps; 0: no limit.
 
         Raises:

@@ -266,7 +266,7 @@ def update(
 
     Settings that are not given stay as they are. An attribute with an empty value is removed.
 
-    What the topic no longer keeps is gone for all its readers, also if it keeps more again later.
+    What the topic no longer keeps is gone for all its readers, even if it keeps more again later.
     """
     attributes = with_kept(attributes, keep, keep_bytes)
     if queues is None and permission is None and not attributes:
