@@ -98,9 +98,10 @@ class ConsumerOffsets:
 
         Raises:
             NotMaster, ReplicaBehind, Busy, LeaseExpired, LeaseHeld, TopicNotFound, QueueNotFound,
-            LimitReached: as `commit`.
+            InvalidArgument, LimitReached: as `commit`.
         """
         writer = self._journal.writer()
+        names.check_group_changeable(key.group)
         self._guard.check_queue(key.topic, key.queue_id)
         self._check_claim(writer, key, claim)
         self._admit(key.group)

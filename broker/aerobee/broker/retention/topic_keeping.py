@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 SEARCHES_MAX: Final = 2_000
 """Searches of one round; topics that it does not reach come first in the next."""
 _SEARCHES_AT_ONCE: Final = 32
+_NAMES_PER_TURN: Final = 1_000
 _PAUSE_MAX_S: Final = 600.0
 _PAUSE_FOR_BYTES_S: Final = 60.0
 
@@ -148,26 +149,25 @@ class TopicKeeping:
             self._known.clear()
             return
         left = SEARCHES_MAX
-        for name in self._due():
+        for name in await self._due():
             left = await self._keep(name, left)
             if left <= 0:
                 return
 
-    def _due(self) -> list[str]:
+    async def _due(self) -> list[str]:
         """Those that were not looked at for longest first."""
-        now_s = self._clock.monotonic_s()
-        kept = {
-            name: config
-            for name in self._topics
-            if (config := self._topics.get(name)) is not None and is_kept_shorter(config)
-        }
-        self._known = {name: self._known.get(name, _Topic()) for name in kept}
-        due = [
-            name
-            for name, config in kept.items()
-            if now_s - self._known[name].looked_at_s >= pause_s(config, self._interval_s)
-        ]
-        return sorted(due, key=lambda name: self._known[name].looked_at_s)
+        now_s, due = self._clock.monotonic_s(), []
+        known: dict[str, _Topic] = {}
+        for number, name in enumerate(list(self._topics), start=1):
+            config = self._topics.get(name)
+            if config is not None and is_kept_shorter(config):
+                topic = known[name] = self._known.get(name, _Topic())
+                if now_s - topic.looked_at_s >= pause_s(config, self._interval_s):
+                    due.append(name)
+            if number % _NAMES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        self._known = known
+        return sorted(due, key=lambda name: known[name].looked_at_s)
 
     async def _keep(self, name: str, left: int) -> int:
         """Moves the beginnings of one topic's queues; returns how many searches are left then."""
