@@ -8,11 +8,19 @@ from dataclasses import replace
 import pytest
 
 from aerobee.broker.edge.own.request_limits import broker_request_limits
+from aerobee.cluster_view import audit_log_service
 from aerobee.nameserver.request_limits import access_request_limits, nameserver_request_limits
 from aerobee.rocketmq_api.request_limits import messaging_request_limits
 from aerobee.rpc.request_limits import COUNTED_FROM, Limit, RequestLimits, RequestReader
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.v1 import access_pb2, audit_pb2, broker_pb2, nameserver_pb2, replication_pb2
+from aerobee.v1 import (
+    access_pb2,
+    audit_log_pb2,
+    audit_pb2,
+    broker_pb2,
+    nameserver_pb2,
+    replication_pb2,
+)
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 from tests.support.costly_requests import Place, delimited, methods_of, places
@@ -27,6 +35,7 @@ REFUSAL_S_MAX = 0.1
 BROKER = broker_request_limits()
 NAMESERVER = nameserver_request_limits()
 ACCESS = access_request_limits()
+AUDIT_LOG = audit_log_service.request_limits()
 MESSAGING = messaging_request_limits()
 SERVED = [
     (limits, place)
@@ -34,6 +43,7 @@ SERVED = [
         (BROKER, (broker_pb2.DESCRIPTOR, audit_pb2.DESCRIPTOR, replication_pb2.DESCRIPTOR)),
         (NAMESERVER, (nameserver_pb2.DESCRIPTOR,)),
         (ACCESS, (access_pb2.DESCRIPTOR,)),
+        (AUDIT_LOG, (audit_log_pb2.DESCRIPTOR,)),
         (MESSAGING, (service_pb2.DESCRIPTOR,)),
     )
     for place in places(methods_of(*files))

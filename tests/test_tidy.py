@@ -253,6 +253,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "bench/",
         "cli/",
     ),
+    "obstore": ("broker/tier/cloud_objects.py",),
     "opentelemetry": ("otel/",),
     "pyspark": ("offset_audit/", "bench/"),
     "pyarrow": ("offset_audit/", "bench/"),

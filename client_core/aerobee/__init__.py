@@ -98,6 +98,9 @@ if TYPE_CHECKING:
     from aerobee.consumer_client.simple_consumer import SimpleConsumer as SimpleConsumer
     from aerobee.consumer_client.statistics import ConsumerStatistics as ConsumerStatistics
     from aerobee.consumer_client.statistics import QueueStatistics as QueueStatistics
+    from aerobee.consumer_client.statistics import (
+        SimpleConsumerStatistics as SimpleConsumerStatistics,
+    )
     from aerobee.consumer_client.strategies import Averagely as Averagely
     from aerobee.consumer_client.strategies import AveragelyByCircle as AveragelyByCircle
     from aerobee.consumer_client.strategies import ByConfiguration as ByConfiguration
@@ -120,6 +123,8 @@ if TYPE_CHECKING:
     from aerobee.producer_client.checks import TransactionCheck as TransactionCheck
     from aerobee.producer_client.config import Compression as Compression
     from aerobee.producer_client.config import ProducerConfig as ProducerConfig
+    from aerobee.producer_client.outbox import Outbox as Outbox
+    from aerobee.producer_client.outbox import OutboxRelay as OutboxRelay
     from aerobee.producer_client.producer import Producer as Producer
     from aerobee.producer_client.receipt import Durability as Durability
     from aerobee.producer_client.receipt import Receipt as Receipt
@@ -202,7 +207,11 @@ _NAMES = {
     "aerobee.consumer_client.received_batch": ("ReceivedBatch",),
     "aerobee.consumer_client.retry_schedule": ("RetryPolicy",),
     "aerobee.consumer_client.simple_consumer": ("SimpleConsumer",),
-    "aerobee.consumer_client.statistics": ("ConsumerStatistics", "QueueStatistics"),
+    "aerobee.consumer_client.statistics": (
+        "ConsumerStatistics",
+        "QueueStatistics",
+        "SimpleConsumerStatistics",
+    ),
     "aerobee.consumer_client.strategies": (
         "Averagely",
         "AveragelyByCircle",
@@ -223,6 +232,7 @@ _NAMES = {
     ),
     "aerobee.producer_client.checks": ("CheckAnswer", "CheckTransaction", "TransactionCheck"),
     "aerobee.producer_client.config": ("Compression", "ProducerConfig"),
+    "aerobee.producer_client.outbox": ("Outbox", "OutboxRelay"),
     "aerobee.producer_client.producer": ("Producer",),
     "aerobee.producer_client.several": ("TransactionOfSeveral",),
     "aerobee.producer_client.statistics": ("ProducerStatistics",),

@@ -20,7 +20,7 @@ REGENERATE = "python docs/site/reference_pages.py"
 COMMANDS = {
     "cli-messages": (
         "Commands for messages",
-        "produce consume message schedule transaction dead-letter",
+        "produce consume message schedule transaction outbox dead-letter",
     ),
     "cli-topics": (
         "Commands for topics, groups and users",
@@ -28,7 +28,7 @@ COMMANDS = {
     ),
     "cli-clusters": (
         "Commands for clusters and services",
-        "cluster broker-group health store doctor console audit nameserver broker etcd config",
+        "cluster broker-group health store tier doctor console audit nameserver broker etcd config",
     ),
     "cli-local": ("Commands for this machine", "up demo completion version bench"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import resource
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,37 @@ def test_commands_check_and_show_it(up: Up, tmp_path: Path) -> None:
         "not SEQUENCE:HASH"
         in up.run("audit-log", "verify", str(path), "--expect", "17", expect=2).stderr
     )
+
+
+def test_the_last_lines_of_all_nodes_need_a_right_of_their_own(up: Up, tmp_path: Path) -> None:
+    up.run("topic", "create", "nectar")
+    up.run("group", "configure", "tasters", "--retries-max", "2")
+    looker = created(up, "looker", tmp_path)
+    for resource_ in ("Cluster:*", "Topic:*", "Group:*"):
+        up.run("acl", "add", "looker", resource_, "All")
+
+    def tried() -> subprocess.CompletedProcess[str]:
+        with looker:
+            return up.run("audit-log", "last", "--lines", "500", "--json", expect=range(5))
+
+    wait_until(lambda: "Get on AuditLog:aerobee" in tried().stderr, "the other rights")
+    up.run("acl", "add", "looker", "AuditLog:*", "Get")
+    wait_until(lambda: tried().returncode == 0, "the right")
+    document = json.loads(tried().stdout)
+    assert (document["unanswered"], document["withoutLog"], document["more"]) == ({}, [], False)
+    times = [line["time"] for line in document["lines"]]
+    assert times == sorted(times, reverse=True)
+    kinds = {line["node"].partition(":")[0] for line in document["lines"]}
+    assert kinds == {"broker", "nameserver"}
+    files = (up.data / "audit-log").glob("*.log")
+    assert len(times) == sum(len(lines(path)) for path in files)
+    (one,) = up.json("audit-log", "last", "--on", "nectar", "--method", "Create")["lines"]
+    assert one["request"]["name"] == "nectar"
+    refusals = up.json("audit-log", "last", "--caller", "looker", "--refused")["lines"]
+    assert {line["method"].rpartition("/")[2] for line in refusals} >= {"ReadAuditLog"}
+    assert up.json("audit-log", "last", "--since", "2099-01-01T00:00Z")["lines"] == []
+    up.run("acl", "add", "looker", "Topic:secret", "All", "--deny")
+    wait_until(lambda: tried().returncode != 0, "the denial")
 
 
 def test_without_access_control_acts_are_lines_and_a_strict_log_stops_them(

@@ -10,15 +10,24 @@ from google.protobuf.message_factory import GetMessageClass
 from aerobee.access.needs import NeedsTable, Who
 from aerobee.access.resources import Action, Kind, Need
 from aerobee.broker.edge.own.needs import broker_needs
+from aerobee.cluster_view import audit_log_service
 from aerobee.nameserver.needs import nameserver_needs
 from aerobee.rocketmq_api.needs import messaging_needs
 from aerobee.runtime.errors import AerobeeError
 from aerobee.store.format.recall_handle import RecallHandle
-from aerobee.v1 import access_pb2, audit_pb2, broker_pb2, nameserver_pb2, replication_pb2
+from aerobee.v1 import (
+    access_pb2,
+    audit_log_pb2,
+    audit_pb2,
+    broker_pb2,
+    nameserver_pb2,
+    replication_pb2,
+)
 from apache.rocketmq.v2 import admin_pb2, definition_pb2, service_pb2
 
 FILES: tuple[FileDescriptor, ...] = (
     access_pb2.DESCRIPTOR,
+    audit_log_pb2.DESCRIPTOR,
     audit_pb2.DESCRIPTOR,
     broker_pb2.DESCRIPTOR,
     nameserver_pb2.DESCRIPTOR,
@@ -29,6 +38,7 @@ FILES: tuple[FileDescriptor, ...] = (
 TABLE: NeedsTable = {
     **broker_needs("hive"),
     **nameserver_needs("hive"),
+    **audit_log_service.needs("hive"),
     **messaging_needs("hive"),
 }
 

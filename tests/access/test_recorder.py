@@ -18,6 +18,7 @@ from aerobee.access.nodes import BROKER, OPERATOR
 from aerobee.access.recorder import NotAnAct, RecordedAct, Recorder, is_administrative
 from aerobee.access.request_text import is_private, request_text
 from aerobee.access.signature import sign
+from aerobee.runtime.audit_log.reading import LogPart, WantedLines
 from aerobee.runtime.errors import AccessDenied, NotWritable, TopicNotFound, Unauthenticated
 from aerobee.runtime.metrics.families import AnyFamily
 from aerobee.v1 import access_pb2, broker_pb2, common_pb2, nameserver_pb2
@@ -63,6 +64,9 @@ class Kept:
         self.note(content)
         self.awaited.append(content)
         return not self.is_full
+
+    async def read_back(self, before: str, wanted: WantedLines, lines_max: int) -> LogPart:
+        raise NotImplementedError
 
     def families(self) -> list[AnyFamily]:
         return []

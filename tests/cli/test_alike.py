@@ -39,6 +39,7 @@ WITHOUT_WIDE: Final[Mapping[str, str]] = {
 WITHOUT_TIMEOUT: Final[Mapping[str, str]] = {
     "consume": "waits for messages; it has --idle-timeout",
     "console": "serves; how long a page waits is its own",
+    "outbox relay": "sends for as long as it runs",
     "audit": "reads for as long as the cluster's size asks for",
 }
 OWN_TIMEOUT: Final[Mapping[str, str]] = {

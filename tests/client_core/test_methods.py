@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from aerobee.cluster_view import methods
-from aerobee.v1 import access_pb2, audit_pb2, broker_pb2, nameserver_pb2, replication_pb2
+from aerobee.v1 import (
+    access_pb2,
+    audit_log_pb2,
+    audit_pb2,
+    broker_pb2,
+    nameserver_pb2,
+    replication_pb2,
+)
 
 FILES = tuple(
-    file.DESCRIPTOR for file in (access_pb2, audit_pb2, broker_pb2, nameserver_pb2, replication_pb2)
+    file.DESCRIPTOR
+    for file in (access_pb2, audit_log_pb2, audit_pb2, broker_pb2, nameserver_pb2, replication_pb2)
 )
 METHODS = {
     value.path: value for value in vars(methods).values() if isinstance(value, methods.Method)

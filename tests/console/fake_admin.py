@@ -11,6 +11,7 @@ from aerobee import (
     Broker,
     BrokerGroup,
     ClusterState,
+    DeletedGroup,
     Group,
     GroupQueueState,
     GroupSummary,
@@ -22,6 +23,7 @@ from aerobee import (
 from aerobee.access.credentials import Anonymous, Credentials, user_credentials
 from aerobee.client_core.admin_access import AccessAnswer, NewSecret, Policy, User
 from aerobee.client_core.admin_topics import Topic, TopicDescription, TopicQueue
+from aerobee.client_core.audit_logs import AuditLine, AuditLines
 from aerobee.client_core.broker_groups import BrokerGroupState
 from aerobee.client_core.connected_clients import ConnectedClient, ConnectedClients
 from aerobee.client_core.dead_letters import Letter, LetterFilter
@@ -39,6 +41,7 @@ from aerobee.store.format.record import HostAddress, Record, encode_record
 
 NASTY = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u202e"
 """What an attacker would like to see in a page as it is."""
+NO_LINES = AuditLines((), {}, "", {}, (), {})
 HOST = HostAddress.parse("127.0.0.1:1")
 A_SECRET = NewSecret(User("grace", False, True, 1, ()), "the-new-secret")
 
@@ -111,12 +114,15 @@ class Cluster:
     people: tuple[User, ...] = ()
     """Users, as the page of users shows them."""
     policies: tuple[Policy, ...] = ()
+    audit: AuditLines = NO_LINES
     committed: dict[MessageQueue, int | None] = field(default_factory=dict)
     unanswered: tuple[str, ...] = ()
     refused: dict[str, errors.AerobeeError] = field(default_factory=dict)
     """By the name of a call."""
     asked: list[str] = field(default_factory=list)
     changes: list[tuple[str, Any]] = field(default_factory=list)
+    wanted: list[dict[str, Any]] = field(default_factory=list)
+    """What was asked of the audit log."""
     opened: int = 0
 
     def client(self, credentials: Credentials) -> Any:
@@ -144,6 +150,20 @@ def a_schedule(name: str, **others: Any) -> RecurringSchedule:
         "revision": 1,
     }
     return RecurringSchedule(name=name, **(values | others))
+
+
+def an_audit_line(**others: Any) -> AuditLine:
+    values: dict[str, Any] = {
+        "time": "2026-11-26T22:42:35.702Z",
+        "node": "nameserver:10.0.3.2:8081",
+        "event": "act",
+        "caller": "user ada",
+        "method": "CreateTopic",
+        "result": "ok",
+        "content": {"from": "10.0.0.7:1", "needs": ["Create on Topic:orders"]},
+        "text": "{}",
+    }
+    return AuditLine(**(values | others))
 
 
 def a_client(client_id: str, **others: Any) -> ConnectedClient:
@@ -227,6 +247,9 @@ class FakeAdmin:
             {
                 "summaries": self._summaries,
                 "describe": self._describe,
+                "delete": lambda name, force=False: self._changed(
+                    "delete group", (name, force), DeletedGroup(4, 1)
+                ),
                 "configure": lambda name, **wanted: self._changed("configure", (name, wanted), {}),
             },
         )
@@ -236,6 +259,7 @@ class FakeAdmin:
                 "list": lambda: AnswerList(seen.topics.values()),
                 "describe": self._topic,
                 "create": self._created,
+                "delete": lambda name: self._changed("delete topic", name, None),
                 "update": lambda name, **wanted: self._changed("update", (name, wanted), None),
             },
         )
@@ -314,11 +338,19 @@ class FakeAdmin:
             self,
             {
                 "list": lambda topic="", **_: OpenTransactions(seen.open, False, seen.unanswered),
+                "check": lambda topic, name: self._changed("check", name, True),
                 "commit": lambda topic, name: seen.changes.append(("commit", name)),
                 "rollback": lambda topic, name: seen.changes.append(("rollback", name)),
             },
         )
-        self.brokers = Part(self, {"statistics": self._no_statistics})
+        self.audit_log = Part(self, {"last": self._audit_lines})
+        self.brokers = Part(
+            self, {"statistics": self._no_statistics, "check_audit": lambda address: None}
+        )
+
+    def _audit_lines(self, **wanted: Any) -> AuditLines:
+        self.seen.wanted.append(wanted)
+        return self.seen.audit
 
     def check(self, name: str) -> None:
         """Raises what the test wants."""

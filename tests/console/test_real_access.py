@@ -113,6 +113,8 @@ async def test_a_reader_sees_everything_but_bodies_and_changes_nothing(guarded: 
             assert (await reader.http.get(path)).status_code == 200, path
         message = await reader.http.get("/messages?topic=orders&by=time&value=first")
         assert (message.status_code, "Sub on Topic:orders" in message.text) == (403, True)
+        log = await reader.http.get("/audit-log")
+        assert (log.status_code, "Get on AuditLog:aerobee" in log.text) == (403, True)
         refused = 0
         for path, fields in WRITES:
             answer = await reader.write(path, fields)

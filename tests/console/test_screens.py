@@ -11,6 +11,7 @@ import pytest
 from aerobee import MessageQueue, QueueBounds
 from aerobee.client_core.admin_access import User
 from aerobee.client_core.admin_topics import Topic
+from aerobee.client_core.audit_logs import AuditLines
 from aerobee.runtime import errors
 from tests.console.conftest import Open
 from tests.console.fake_admin import (
@@ -18,6 +19,7 @@ from tests.console.fake_admin import (
     a_client,
     a_group,
     a_schedule,
+    an_audit_line,
     letter,
     message,
     summary,
@@ -256,6 +258,55 @@ async def test_a_client_says_where_it_is_and_what_it_holds(cluster: Cluster, bro
     said = text_of((await (await browse()).get("/clients")).text)
     assert "c g consumer Aerobee PYTHON 0.2.0 10.0.0.7:4711 orders 2 900 ms ago" in said
     assert "PYTHON unknown unknown orders no leases 40 s ago" in said
+
+
+async def test_the_audit_log_says_who_did_what_and_which_nodes_are_missing(
+    cluster: Cluster, browse: Open
+) -> None:
+    refused = an_audit_line(
+        event="refusal", result="access_denied", caller="user eve", content={"why": "no policy"}
+    )
+    cluster.audit = AuditLines(
+        (an_audit_line(), refused),
+        {"10.0.3.2:8081": "1:77@n", "10.0.3.3:9091": "1:5@b"},
+        "2026-11-26T22:40:00.000Z",
+        {"broker-b/1": "no connection"},
+        ("broker-a/0",),
+        {"nameserver 10.0.3.2:8081": 1},
+    )
+    browser = await browse()
+    page = await browser.get("/audit-log?caller=user&since=2026-11-26T00:00Z&refused=1")
+    text = text_of(page.text)
+    for said in (
+        "user ada 10.0.0.7:1 CreateTopic Create on Topic:orders",
+        "refused user eve",
+        "no policy",
+        "broker-b/1 : no connection",
+        "No audit log is kept by broker-a/0",
+        "nameserver 10.0.3.2:8081 were changed or damaged",
+        "read back to 2026-11-26 22:40:00.000 UTC",
+    ):
+        assert said in text
+    assert cluster.asked == ["last"]
+    (first,) = cluster.wanted
+    assert (first["caller"], first["only_refusals"], first["older"]) == ("user", True, None)
+    assert first["begin_ms"] == 1_795_651_200_000
+    match = re.search(r'rel="next" href="([^"]+)"', page.text)
+    assert match is not None
+    await browser.get(unescape(match[1]))
+    assert cluster.wanted[1] == {**first, "older": cluster.audit.older}
+    assert "hx-get" not in page.text, "it does not refresh itself"
+
+
+async def test_an_audit_log_without_lines_says_how_far_was_looked(
+    cluster: Cluster, browse: Open
+) -> None:
+    browser = await browse()
+    assert "in the files that the nodes keep" in (await browser.get("/audit-log")).text
+    cluster.audit = AuditLines((), {"a:1": "1:2@n"}, "2026-11-26T22:40:00.000Z", {}, (), {})
+    page = text_of((await browser.get("/audit-log?caller=x")).text)
+    assert "No line that fits since 2026-11-26 22:40:00.000 UTC: older ones" in page
+    assert "Older lines" in page
 
 
 async def test_schedules_say_when_they_run_and_what_holds_them_up(

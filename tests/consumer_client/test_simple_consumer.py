@@ -20,7 +20,14 @@ from aerobee.consumer_client import (
     sql,
 )
 from aerobee.producer_client import Producer
-from aerobee.runtime.errors import InvalidArgument, LeaseHeld, ShuttingDown, StaleHandle
+from aerobee.runtime.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    LeaseHeld,
+    ShuttingDown,
+    StaleHandle,
+    Unreachable,
+)
 from aerobee.store.format.dead_letter_fields import read_dead_letter
 from aerobee.testing import VirtualCluster, faults
 from tests.support.own_topic import OwnTopic
@@ -391,3 +398,55 @@ async def test_members_that_are_killed_lose_nothing(own: OwnTopic) -> None:
             said += [message.body for message in messages]
         assert set(said) == {b"%d" % number for number in range(200)}
     await until_committed(own, {0: 200})
+
+
+async def test_it_says_what_it_has_done_whether_it_can_work_and_what_is_in_the_way() -> None:
+    async with VirtualCluster() as cluster, Producer(cluster.nameservers) as producer:
+        await cluster.create_topic("films", queues=1)
+        consumer = SimpleConsumer("g", nameservers=cluster.nameservers).subscribe("films")
+        with pytest.raises(InvalidArgument, match="not running"):
+            await consumer.ready()
+        async with consumer:
+            await consumer.ready()
+            await producer.send_batch([Message("films", b"%d" % each) for each in range(4)])
+            messages: list[PoppedMessage] = []
+            while len(messages) < 4:
+                messages += await consumer.receive()
+            await consumer.ack(messages[0])
+            await consumer.reject(messages[2], "no number")
+            await consumer.change_invisible(messages[3], 60)
+            await consumer.nack(messages[1])
+            assert len(await consumer.receive()) == 1
+            with pytest.raises(StaleHandle):
+                await consumer.ack(messages[1])
+            done = consumer.statistics()
+            assert (done.received, done.acknowledged, done.given_back) == (5, 1, 1)
+            assert (done.rejected, done.refused, done.running_calls) == (1, 1, 0)
+            assert consumer.obstacles() == []
+            faults.kill(cluster)
+            with pytest.raises(Unreachable):
+                await consumer.receive(timeout=1)
+            (obstacle,) = consumer.obstacles()
+            assert "films cannot be polled at broker broker-a: " in obstacle
+            with pytest.raises(DeadlineExceeded, match="broker-a"):
+                await consumer.ready(timeout=2)
+            await cluster.start_broker()
+            await consumer.ready(timeout=60)
+            await consumer.receive(timeout=1)
+            assert consumer.obstacles() == []
+        assert consumer.statistics().acknowledged == 1
+
+
+async def test_a_blocking_one_says_the_same(own: OwnTopic) -> None:
+    await own.store([b"0"])
+
+    def work() -> None:
+        consumer = BlockingSimpleConsumer(own.group_name, nameservers=own.nameservers)
+        with consumer.subscribe(own.topic):
+            consumer.ready()
+            consumer.ack(consumer.receive(timeout=5.0))
+            assert consumer.obstacles() == []
+        done = consumer.statistics()
+        assert (done.client_id, done.received, done.acknowledged) == (consumer.client_id, 1, 1)
+
+    await asyncio.to_thread(work)

@@ -18,7 +18,14 @@ from aerobee.access.needs import Who
 from aerobee.access.nodes import BROKER, OPERATOR, NodeName, NodeSigner
 from aerobee.access.sealing import ClusterSecrets
 from aerobee.runtime.clock import SystemClock
-from aerobee.v1 import access_pb2, audit_pb2, broker_pb2, nameserver_pb2, replication_pb2
+from aerobee.v1 import (
+    access_pb2,
+    audit_log_pb2,
+    audit_pb2,
+    broker_pb2,
+    nameserver_pb2,
+    replication_pb2,
+)
 from apache.rocketmq.v2 import service_pb2
 from tests.access.test_needs import TABLE
 from tests.support.costly_requests import methods_of
@@ -28,10 +35,15 @@ Metadata = tuple[tuple[str, str], ...]
 
 _STANDARD: Final = (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR)
 AT_NAMESERVERS: Final = methods_of(
-    nameserver_pb2.DESCRIPTOR, access_pb2.DESCRIPTOR, service_pb2.DESCRIPTOR, *_STANDARD
+    nameserver_pb2.DESCRIPTOR,
+    access_pb2.DESCRIPTOR,
+    audit_log_pb2.DESCRIPTOR,
+    service_pb2.DESCRIPTOR,
+    *_STANDARD,
 )
 AT_BROKERS: Final = methods_of(
     broker_pb2.DESCRIPTOR,
+    audit_log_pb2.DESCRIPTOR,
     audit_pb2.DESCRIPTOR,
     replication_pb2.DESCRIPTOR,
     service_pb2.DESCRIPTOR,

@@ -41,6 +41,7 @@ from aerobee.runtime.supervise import Lifecycle, run_service
 from aerobee.store.engine.config import FlushMode, StoreConfig
 from aerobee.store.engine.retention.retention_config import RetentionConfig
 from aerobee.store.format.record import HostAddress, encode_batch, iterate_records
+from aerobee.store.tier.config import TierConfig
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from tests.support.hanging_disk import make_syncs_hang
 from tests.support.ports import free_port
@@ -371,6 +372,7 @@ def _config_of(settings: dict[str, Any]) -> BrokerConfig:
             slow_handover_interval_ms=settings.get("slow_handover_interval_ms", 0),
         ),
         transactions=TransactionsConfig(**settings.get("transactions", {})),
+        tier=TierConfig(url=settings.get("tier_url", "")),
     )
 
 

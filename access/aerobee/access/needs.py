@@ -132,5 +132,9 @@ class Resources:
     def all_groups(self, actions: Action) -> Need:
         return Need(Kind.GROUP, "*", actions)
 
+    def audit_log(self) -> Need:
+        """Its lines are about everything, and none is left out."""
+        return Need(Kind.AUDIT_LOG, self.cluster_name, Action.GET, shows_all_topics=True)
+
     def cluster(self, actions: Action) -> Need:
         return Need(Kind.CLUSTER, self.cluster_name, actions)

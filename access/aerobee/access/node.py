@@ -33,7 +33,7 @@ class NodeAccess:
     ) -> None:
         """Raises InvalidArgument: the file with the cluster secret cannot be read."""
         self._config = config
-        self._recorder = recorder or Recorder()
+        self.recorder = recorder or Recorder()
         path, file = config.cluster_secret_file, None
         if path:
             file = WatchedFile(path, ClusterSecrets.parse, clock.monotonic_s)
@@ -64,7 +64,7 @@ class NodeAccess:
                 certificates=certificates,
                 signature_of=signature_of,
             ),
-            self._recorder,
+            self.recorder,
             is_checked=self._config.enabled,
             quotas=self.quotas,
             counts_connections=counts_connections,

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from aerobee.access.request_text import ITEMS_MAX, request_text, shortened
 from aerobee.access.resources import Action, Need
+from aerobee.runtime.audit_log.reading import LogPart, WantedLines
 from aerobee.runtime.call_context import REQUEST_ID_KEY, ids_from
 from aerobee.runtime.errors import AerobeeError, NotWritable, error_name
 from aerobee.runtime.metrics.families import AnyFamily, Gathered, counter
@@ -43,6 +44,8 @@ class Lines(Protocol):
 
     async def record(self, content: Mapping[str, Any]) -> bool: ...
 
+    async def read_back(self, before: str, wanted: WantedLines, lines_max: int) -> LogPart: ...
+
     def families(self) -> list[AnyFamily]: ...
 
 
@@ -57,6 +60,12 @@ class Recorder:
     @property
     def has_log(self) -> bool:
         return self._lines is not None
+
+    async def read_back(self, before: str, wanted: WantedLines, lines_max: int) -> LogPart | None:
+        """The last lines; None: this node keeps no log. Raises Busy, InvalidArgument."""
+        if self._lines is None:
+            return None
+        return await self._lines.read_back(before, wanted, lines_max)
 
     def refused(
         self,

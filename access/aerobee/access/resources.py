@@ -1,4 +1,5 @@
-"""What rights apply to: topics, groups, the cluster, and patterns that match many of them.
+"""What rights apply to: topics, groups, the cluster, its audit log, and patterns that match many of
+them.
 
     Topic:orders    Group:billing*    Cluster:*    *
 
@@ -23,6 +24,8 @@ class Kind(StrEnum):
     TOPIC = "Topic"
     GROUP = "Group"
     CLUSTER = "Cluster"
+    AUDIT_LOG = "AuditLog"
+    """What all nodes record of callers; its name is the cluster's."""
     ANY = "*"
 
 
@@ -108,7 +111,8 @@ class Pattern:
         known = {str(each).lower(): each for each in Kind if each is not Kind.ANY}
         if not colon or kind.lower() not in known:
             raise InvalidArgument(
-                f"{text!r} names no resource; write Topic:NAME, Group:NAME, Cluster:NAME or *"
+                f"{text!r} names no resource; write Topic:NAME, Group:NAME, Cluster:NAME, "
+                "AuditLog:NAME or *"
             )
         return cls(known[kind.lower()], name)
 

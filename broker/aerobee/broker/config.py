@@ -28,6 +28,7 @@ from aerobee.runtime.machine import UsableMemory
 from aerobee.runtime.metrics.config import MetricsConfig
 from aerobee.store.engine.config import StoreConfig
 from aerobee.store.format.record_layout import HostAddress
+from aerobee.store.tier.config import TierConfig
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ZONE = re.compile(r"[a-zA-Z0-9_.-]{0,64}")
@@ -263,6 +264,7 @@ class BrokerConfig:
     sessions: SessionConfig = field(default_factory=SessionConfig)
     groups: GroupsConfig = field(default_factory=GroupsConfig)
     transactions: TransactionsConfig = field(default_factory=TransactionsConfig)
+    tier: TierConfig = field(default_factory=TierConfig)
     replication: ReplicationConfig = field(default_factory=ReplicationConfig)
     log: LogConfig = field(default_factory=LogConfig)
     grpc: GrpcConfig = field(default_factory=GrpcConfig)

@@ -94,6 +94,7 @@ from aerobee.broker.sending.ingest import Ingest
 from aerobee.broker.sending.message_encoder import MessageEncoder
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.sending.watermarks import timed_waiters
+from aerobee.broker.tier.feature import Tier
 from aerobee.broker.timers.record_rows import HandedTimers
 from aerobee.broker.transactions.feature import Transactions
 from aerobee.broker.transactions.known import opened_halves
@@ -533,6 +534,7 @@ FEATURES: Final[tuple[Kind[Wiring], ...]] = (
     Retries,
     Popping,
     Transactions,
+    Tier,
     Remoting,
 )
 """In order of dependence: each comes after those it uses. A feature is one entry here."""

@@ -29,6 +29,9 @@ COMMANDS = (
         "Find, commit, roll back transactions.",
     ),
     LazyCommand(
+        "outbox", "aerobee.cli.commands.outbox:outbox", "Send what a database's outbox has."
+    ),
+    LazyCommand(
         "topic", "aerobee.cli.commands.topic:topic", "Create, show, change, delete topics."
     ),
     LazyCommand("group", "aerobee.cli.commands.group:group", "Show, set, delete consumer groups."),
@@ -60,6 +63,7 @@ COMMANDS = (
     ),
     LazyCommand("health", "aerobee.cli.commands.health:health", "Check the health of a process."),
     LazyCommand("store", "aerobee.cli.commands.store:store", "Inspect, check, repair stores."),
+    LazyCommand("tier", "aerobee.cli.commands.tier:tier", "Check and restore segments elsewhere."),
     LazyCommand(
         "doctor", "aerobee.cli.commands.doctor:doctor", "Find what is wrong now, without Spark."
     ),

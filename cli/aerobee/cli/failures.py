@@ -80,6 +80,8 @@ _EXIT_CODES: tuple[tuple[type[errors.AerobeeError], int], ...] = (
     (errors.ScheduleNotFound, NEGATIVE),
     (errors.NoBrokerAvailable, ENVIRONMENT),
     (errors.RegistryUnavailable, ENVIRONMENT),
+    (errors.TierUnavailable, ENVIRONMENT),
+    (errors.TierDamaged, NEGATIVE),
     (errors.Unreachable, ENVIRONMENT),
     (errors.DeadlineExceeded, ENVIRONMENT),
     (errors.ShuttingDown, ENVIRONMENT),

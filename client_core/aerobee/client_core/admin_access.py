@@ -56,7 +56,8 @@ class Policy:
 
     user: str
     resource: str
-    """`Topic:NAME`, `Group:NAME`, `Cluster:NAME`, where NAME may end with `*`; or `*`."""
+    """`Topic:NAME`, `Group:NAME`, `Cluster:NAME` or `AuditLog:NAME`, where NAME may end with `*`;
+    or `*`."""
     actions: str
     """`All`, or a list of Pub, Sub, Create, Update, Delete, Get, List."""
     decision: Literal["Allow", "Deny"] = "Allow"

@@ -17,6 +17,7 @@ from aerobee.client_core.admin_client import AWAIT_CLUSTER_MS, TIMEOUT_S, AdminC
 from aerobee.client_core.admin_cluster import ClusterState
 from aerobee.client_core.admin_groups import GroupAdmin
 from aerobee.client_core.admin_topics import TopicAdmin
+from aerobee.client_core.audit_logs import AuditLogAdmin
 from aerobee.client_core.broker_groups import BrokerGroups
 from aerobee.client_core.connected_clients import ClientAdmin
 from aerobee.client_core.dead_letters import DeadLetters, FoundLetters, Letter, LetterFilter
@@ -167,6 +168,7 @@ class BlockingTransactions(BlockingPart[Transactions]):
 
     list = _blocking(Transactions.list)
     message = _blocking(Transactions.message)
+    check = _blocking(Transactions.check)
     commit = _blocking(Transactions.commit)
     rollback = _blocking(Transactions.rollback)
 
@@ -175,6 +177,7 @@ class BlockingBrokerAdmin(BlockingPart[BrokerAdmin]):
     """`BrokerAdmin`, blocking."""
 
     statistics = _blocking(BrokerAdmin.statistics)
+    check_audit = _blocking(BrokerAdmin.check_audit)
     clean = _blocking(BrokerAdmin.clean)
     hand_over = _blocking(BrokerAdmin.hand_over)
     remove_replica = _blocking(BrokerAdmin.remove_replica)
@@ -226,6 +229,12 @@ class BlockingQuotaAdmin(BlockingPart[QuotaAdmin]):
     delete = _blocking(QuotaAdmin.delete)
 
 
+class BlockingAuditLogAdmin(BlockingPart[AuditLogAdmin]):
+    """`AuditLogAdmin`, blocking."""
+
+    last = _blocking(AuditLogAdmin.last)
+
+
 class BlockingAdminClient(BlockingClient[AdminClient]):
     """An `AdminClient` for code without an event loop: arguments and parts are the same.
 
@@ -270,6 +279,7 @@ class BlockingAdminClient(BlockingClient[AdminClient]):
         self.users = BlockingUserAdmin(thread, lambda admin: admin.users)
         self.policies = BlockingPolicyAdmin(thread, lambda admin: admin.policies)
         self.quotas = BlockingQuotaAdmin(thread, lambda admin: admin.quotas)
+        self.audit_log = BlockingAuditLogAdmin(thread, lambda admin: admin.audit_log)
 
     def cluster(self) -> ClusterState:
         """Brokers and broker groups. Raises Unreachable, DeadlineExceeded, AccessDenied."""

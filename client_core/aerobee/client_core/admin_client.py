@@ -13,6 +13,7 @@ from aerobee.client_core.admin_brokers import BrokerAdmin
 from aerobee.client_core.admin_cluster import ClusterState, cluster_state
 from aerobee.client_core.admin_groups import GroupAdmin
 from aerobee.client_core.admin_topics import TopicAdmin
+from aerobee.client_core.audit_logs import AuditLogAdmin
 from aerobee.client_core.broker_groups import BrokerGroups
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.connected_clients import ClientAdmin
@@ -32,8 +33,8 @@ AWAIT_CLUSTER_MS = 10_000
 
 
 class AdminClient:
-    """Topics, groups, offsets, messages, clients, users and brokers of a cluster, between `start`
-    and `aclose` or inside `async with`. Connects on first use.
+    """Topics, groups, offsets, messages, clients, users, audit logs and brokers of a cluster,
+    between `start` and `aclose` or inside `async with`. Connects on first use.
 
     Args:
         nameservers, cluster, tls, credentials: as for `ClusterConnection`.
@@ -84,6 +85,7 @@ class AdminClient:
         self.users = UserAdmin(connection, timeout_ms=timeout_ms)
         self.policies = PolicyAdmin(connection, timeout_ms=timeout_ms)
         self.quotas = QuotaAdmin(connection, timeout_ms=timeout_ms)
+        self.audit_log = AuditLogAdmin(connection, timeout_ms=timeout_ms)
 
     async def cluster(self) -> ClusterState:
         """Brokers and broker groups. Raises Unreachable, DeadlineExceeded, AccessDenied."""

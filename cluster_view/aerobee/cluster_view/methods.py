@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from aerobee.v1 import access_pb2, audit_pb2, broker_pb2, common_pb2, nameserver_pb2
+from aerobee.v1 import access_pb2, audit_log_pb2, audit_pb2, broker_pb2, common_pb2, nameserver_pb2
 
 Q = TypeVar("Q", bound=Message | bytes)
 R = TypeVar("R", bound=Message | bytes)
@@ -139,6 +139,11 @@ END_TRANSACTION = Method(
     broker_pb2.EndTransactionRequest,
     broker_pb2.EndTransactionResponse,
 )
+CHECK_TRANSACTION = Method(
+    _TRANSACTION + "CheckTransaction",
+    broker_pb2.CheckTransactionRequest,
+    broker_pb2.CheckTransactionResponse,
+)
 END_TRANSACTIONS = Method(
     _TRANSACTION + "EndTransactions",
     broker_pb2.EndTransactionsRequest,
@@ -227,6 +232,12 @@ DESCRIBE_REMAINING = Method(
 _AUDIT = "/aerobee.v1.AuditService/"
 SNAPSHOT = Method(_AUDIT + "Snapshot", audit_pb2.SnapshotRequest, audit_pb2.SnapshotPart)
 CHECKSUM_LOG = Method(_AUDIT + "ChecksumLog", audit_pb2.ChecksumLogRequest, audit_pb2.LogChecksum)
+
+READ_AUDIT_LOG = Method(
+    "/aerobee.v1.AuditLogService/ReadAuditLog",
+    audit_log_pb2.ReadAuditLogRequest,
+    audit_log_pb2.AuditLogPage,
+)
 
 REPLICATE = Method("/aerobee.v1.ReplicationService/Replicate", bytes, bytes)
 

@@ -27,7 +27,11 @@ from aerobee.consumer_client.push_consumer import PushConsumer
 from aerobee.consumer_client.received_batch import ReceivedBatch
 from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.consumer_client.simple_consumer import SimpleConsumer
-from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatistics
+from aerobee.consumer_client.statistics import (
+    ConsumerStatistics,
+    QueueStatistics,
+    SimpleConsumerStatistics,
+)
 from aerobee.consumer_client.strategies import (
     Averagely,
     AveragelyByCircle,
@@ -72,6 +76,7 @@ __all__ = [
     "RetryLater",
     "RetryPolicy",
     "SimpleConsumer",
+    "SimpleConsumerStatistics",
     "SqlExpression",
     "StartFrom",
     "Sticky",

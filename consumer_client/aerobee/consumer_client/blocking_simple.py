@@ -8,6 +8,7 @@ from typing import Self
 
 from aerobee.access.credentials import Credentials
 from aerobee.client_core.loop_thread import BlockingClient, LoopThread
+from aerobee.client_core.readiness import READY_TIMEOUT_S
 from aerobee.client_core.telemetry import Telemetry
 from aerobee.consumer_client.answers import Reject
 from aerobee.consumer_client.ending_signals import sigterm_interrupts
@@ -24,6 +25,7 @@ from aerobee.consumer_client.simple_consumer import (
     Time,
 )
 from aerobee.consumer_client.simple_consumer import Messages as Popped
+from aerobee.consumer_client.statistics import SimpleConsumerStatistics
 from aerobee.rpc.tls_config import TlsConfig
 
 
@@ -149,6 +151,27 @@ class BlockingSimpleConsumer(BlockingClient[SimpleConsumer]):
                     retry=retry,
                 )
             )
+
+    def statistics(self) -> SimpleConsumerStatistics:
+        """What it has done since it was made."""
+        return self._consumer.statistics()
+
+    def ready(self, *, timeout: float = READY_TIMEOUT_S) -> None:
+        """Return when a nameserver and the brokers of its topics answer. It receives nothing.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            DeadlineExceeded: they did not within the time; the message says what is missing.
+            InvalidArgument, ShuttingDown: it is not started, or is closed.
+        """
+        self._thread.call(lambda consumer: consumer.ready(timeout=timeout))
+
+    def obstacles(self) -> list[str]:
+        """What keeps messages away, in sentences: that no nameserver answers, and why the last poll
+        of a topic at a broker failed. Empty if nothing does; what was never asked is not known."""
+        return self._thread.do(lambda consumer: consumer.obstacles())
 
     def stop(self) -> None:
         """Make `listen` return. From any thread, or a listener that is called in a thread."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum, auto
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.group_calls import GroupCalls
@@ -18,6 +20,16 @@ MESSAGES_PER_POLL_MAX = 32
 MESSAGES_PER_CALL_MAX = 256
 
 Part = Callable[[Source, Sequence[PoppedMessage]], Awaitable[Sequence[common_pb2.Status]]]
+
+
+class Answered(Enum):
+    """What became of an answer about a message."""
+
+    ACKNOWLEDGED = auto()
+    GIVEN_BACK = auto()
+    RENEWED = auto()
+    REJECTED = auto()
+    REFUSED = auto()
 
 
 class PopCalls:
@@ -40,6 +52,12 @@ class PopCalls:
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._failover_timeout_ms = failover_timeout_ms
+        self.received = 0
+        """Messages so far."""
+        self.counts: Counter[Answered] = Counter()
+        """Answers so far."""
+        self.troubles: dict[Source, errors.AerobeeError] = {}
+        """Why the last poll of a source failed, of those whose did."""
 
     async def poll(
         self,
@@ -51,6 +69,18 @@ class PopCalls:
         wait_ms: int,
     ) -> list[PoppedMessage]:
         """Raises AerobeeError."""
+        try:
+            messages = await self._poll(source, expression, count, invisible_ms, wait_ms)
+        except errors.AerobeeError as error:
+            self.troubles[source] = error
+            raise
+        self.troubles.pop(source, None)
+        self.received += len(messages)
+        return messages
+
+    async def _poll(
+        self, source: Source, expression: Expression, count: int, invisible_ms: int, wait_ms: int
+    ) -> list[PoppedMessage]:
         request = broker_pb2.PopRequest(
             group=self._group,
             topic=source.topic,
@@ -88,7 +118,7 @@ class PopCalls:
             )
             return answer.results
 
-        await _each(messages, ask)
+        await self._each(messages, ask, Answered.ACKNOWLEDGED)
 
     async def change(
         self, messages: Sequence[PoppedMessage], invisible_ms: int, *, settles: bool
@@ -114,7 +144,8 @@ class PopCalls:
                     message.handle.visible_ms = result.visible_ms
             return [result.status for result in answer.results]
 
-        await _each(messages, ask, settles=settles)
+        kind = Answered.GIVEN_BACK if settles else Answered.RENEWED
+        await self._each(messages, ask, kind, settles=settles)
 
     async def reject(
         self, messages: Sequence[PoppedMessage], reason_class: str, reason: str
@@ -135,21 +166,24 @@ class PopCalls:
             )
             return answer.results
 
-        await _each(messages, ask)
+        await self._each(messages, ask, Answered.REJECTED)
 
-
-async def _each(messages: Sequence[PoppedMessage], ask: Part, *, settles: bool = True) -> None:
-    """`settles`: this client is done with the messages then."""
-    refusal: errors.AerobeeError | None = None
-    for source, some in by_source(messages):
-        for first in range(0, len(some), MESSAGES_PER_CALL_MAX):
-            part = some[first : first + MESSAGES_PER_CALL_MAX]
-            for message, status in zip(part, await ask(source, part), strict=True):
-                if status.code == common_pb2.OK:
-                    message.is_settled = settles
-                    continue
-                if status.code == common_pb2.STALE_HANDLE:
-                    message.is_settled = True
-                refusal = refusal or error_from_code(status.code, status.message)
-    if refusal is not None:
-        raise refusal
+    async def _each(
+        self, messages: Sequence[PoppedMessage], ask: Part, kind: Answered, *, settles: bool = True
+    ) -> None:
+        """`settles`: this client is done with the messages then."""
+        refusal: errors.AerobeeError | None = None
+        for source, some in by_source(messages):
+            for first in range(0, len(some), MESSAGES_PER_CALL_MAX):
+                part = some[first : first + MESSAGES_PER_CALL_MAX]
+                for message, status in zip(part, await ask(source, part), strict=True):
+                    if status.code == common_pb2.OK:
+                        message.is_settled = settles
+                        self.counts[kind] += 1
+                        continue
+                    if status.code == common_pb2.STALE_HANDLE:
+                        message.is_settled = True
+                    self.counts[Answered.REFUSED] += 1
+                    refusal = refusal or error_from_code(status.code, status.message)
+        if refusal is not None:
+            raise refusal

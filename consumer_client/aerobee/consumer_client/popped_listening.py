@@ -110,6 +110,10 @@ class PoppedListening:
         self._receiving: asyncio.Timeout | None = None
         self._running: dict[asyncio.Task[None], _Call] = {}
 
+    @property
+    def running_calls(self) -> int:
+        return len(self._running)
+
     def stop(self) -> None:
         """Receive no more; `run` returns once the running calls have ended."""
         self._stopping.set()

@@ -13,6 +13,7 @@ from typing import Self
 from aerobee.access.credentials import Credentials
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.defaults import check_whole_number, config_or_default
+from aerobee.client_core.readiness import READY_TIMEOUT_S, missing_brokers, until_ready
 from aerobee.client_core.telemetry import Telemetry
 from aerobee.consumer_client.answers import Reject, milliseconds_of
 from aerobee.consumer_client.background_tasks import BackgroundTasks
@@ -23,11 +24,12 @@ from aerobee.consumer_client.listener import Listener
 from aerobee.consumer_client.listener_shape import gets_batches
 from aerobee.consumer_client.listener_threads import threads_for
 from aerobee.consumer_client.options import ConsumerConfig
-from aerobee.consumer_client.pop_calls import PopCalls
+from aerobee.consumer_client.pop_calls import Answered, PopCalls
 from aerobee.consumer_client.popped_listening import ListeningOptions, PoppedListening
 from aerobee.consumer_client.popped_message import PoppedMessage, Source
 from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.consumer_client.sending_back import reason_of
+from aerobee.consumer_client.statistics import SimpleConsumerStatistics
 from aerobee.domain.names import check_client_id, check_group_name, check_topic_name
 from aerobee.rpc.tls_config import TlsConfig
 from aerobee.runtime import errors
@@ -477,6 +479,49 @@ class SimpleConsumer:
             for _, lock in sorted(locks.items()):
                 await stack.enter_async_context(lock)
             yield several
+
+    # ------------------------------------------------------------------------------ its state
+
+    def statistics(self) -> SimpleConsumerStatistics:
+        """What it has done since it was made."""
+        calls, listening = self._calls, self._listening
+        return SimpleConsumerStatistics(
+            client_id=self.client_id,
+            received=calls.received,
+            acknowledged=calls.counts[Answered.ACKNOWLEDGED],
+            given_back=calls.counts[Answered.GIVEN_BACK],
+            rejected=calls.counts[Answered.REJECTED],
+            refused=calls.counts[Answered.REFUSED],
+            running_calls=0 if listening is None else listening.running_calls,
+        )
+
+    async def ready(self, *, timeout: float = READY_TIMEOUT_S) -> None:
+        """Return when a nameserver and the brokers of its topics answer. It receives nothing.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            DeadlineExceeded: they did not within the time; the message says what is missing.
+            InvalidArgument, ShuttingDown: it is not started, or is closed.
+        """
+        self._check_running()
+        topics = sorted(self._subscriptions)
+
+        async def look(timeout_ms: int) -> list[str]:
+            return await missing_brokers(self._connection, topics, timeout_ms=timeout_ms)
+
+        await until_ready(look, self._connection.clock, milliseconds_of("timeout", timeout))
+
+    def obstacles(self) -> list[str]:
+        """What keeps messages away, in sentences: that no nameserver answers, and why the last poll
+        of a topic at a broker failed. Empty if nothing does; what was never asked is not known."""
+        self._check_running()
+        polls = (
+            f"{source.topic} cannot be polled at broker {source.broker_name}: {error}"
+            for source, error in sorted(self._calls.troubles.items())
+        )
+        return [*self._connection.routes.obstacles(), *polls]
 
     def _check_running(self) -> None:
         if self._is_closed:

@@ -61,3 +61,21 @@ class ConsumerStatistics:
     @property
     def cached_bytes(self) -> int:
         return sum(queue.cached_bytes for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleConsumerStatistics:
+    """What a `SimpleConsumer` has done since it was made, in messages."""
+
+    client_id: str
+    received: int
+    """One that came again counts again."""
+    acknowledged: int
+    given_back: int
+    """They failed, and come again."""
+    rejected: int
+    """They are dead letters."""
+    refused: int
+    """Answers that came too late, or that no broker took."""
+    running_calls: int
+    """Of the listener, at this moment."""

@@ -19,6 +19,7 @@ from aerobee.access.node import NodeAccess
 from aerobee.access.nodes import NAMESERVER, NodeName
 from aerobee.access.recorder import Recorder
 from aerobee.access.recording import recording
+from aerobee.cluster_view import audit_log_service
 from aerobee.cluster_view.channels import Channels
 from aerobee.domain.sql_filter.expression import CompiledExpressions
 from aerobee.nameserver.access_service import AccessService
@@ -287,17 +288,26 @@ def _server(
     service, users, rocketmq = services
     server = RpcServer(
         say_error,
-        [SERVICE_NAME, ACCESS, ROCKETMQ],
+        [SERVICE_NAME, ACCESS, audit_log_service.SERVICE_NAME, ROCKETMQ],
         engine=config.grpc.engine,
         busy_poll_us=config.grpc.busy_poll_us,
-        limits=(nameserver_request_limits(), access_request_limits(), messaging_request_limits()),
+        limits=(
+            nameserver_request_limits(),
+            access_request_limits(),
+            messaging_request_limits(),
+            audit_log_service.request_limits(),
+        ),
         answer_errors=answer_errors(clock),
         memory=memory,
         latencies=figures.latencies,
         clock=clock,
         observer=peer_limits,
         guard=access.guard(
-            {**nameserver_needs(config.cluster), **messaging_needs(config.cluster)},
+            {
+                **nameserver_needs(config.cluster),
+                **messaging_needs(config.cluster),
+                **audit_log_service.needs(config.cluster),
+            },
             counts_connections=config.grpc.engine is Engine.OWN,
         ),
         on_disconnected=access.quotas.disconnected,
@@ -308,6 +318,7 @@ def _server(
     add_service(service, server.server)  # type: ignore[no-untyped-call]
     add_access = access_pb2_grpc.add_AccessServiceServicer_to_server
     add_access(users, server.server)  # type: ignore[no-untyped-call]
+    audit_log_service.add_to(server.server, access.recorder)
     add_messaging_service(rocketmq, server.server)
     return server
 

@@ -22,10 +22,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
-
-import sqlalchemy as sql
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVar
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.message import Message
@@ -38,6 +35,16 @@ from aerobee.runtime import errors
 from aerobee.runtime.clock import system_random
 from aerobee.runtime.log import log_event
 from aerobee.runtime.retry import Backoff
+
+if TYPE_CHECKING:
+    import sqlalchemy as sql
+    from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+else:
+    try:
+        import sqlalchemy as sql
+        from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+    except ImportError:  # said by `Outbox`, so that `from aerobee import *` needs no extra
+        sql = None
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +79,9 @@ class Outbox:
         metadata: gets the tables; by default one of its own.
         name: of the table of messages.
 
+    Raises:
+        InvalidArgument: SQLAlchemy is not installed.
+
     For example::
 
         outbox = Outbox(Base.metadata)
@@ -85,6 +95,10 @@ class Outbox:
     def __init__(
         self, metadata: sql.MetaData | None = None, *, name: str = "aerobee_outbox"
     ) -> None:
+        if sql is None:
+            raise errors.InvalidArgument(
+                "an outbox needs SQLAlchemy: pip install 'aerobee[outbox]'"
+            )
         metadata = sql.MetaData() if metadata is None else metadata
         big = sql.BigInteger().with_variant(sql.Integer(), "sqlite")
         self.messages = sql.Table(
@@ -197,7 +211,8 @@ class OutboxRelay:
         nameservers, cluster, connection: as for `Producer`.
         topics: the topics that the outbox is for. About those, and all that it sends to, brokers
             ask this relay how transactions end.
-        poll: seconds between two looks if there was nothing to send; see also `wake`.
+        poll: seconds until the next look if there was nothing to send; see also `wake`. None: it
+            looks only when `send_some` is called.
     """
 
     def __init__(
@@ -208,7 +223,7 @@ class OutboxRelay:
         cluster: str | None = None,
         *,
         topics: Sequence[str] = (),
-        poll: float = POLL_S,
+        poll: float | None = POLL_S,
         config: ProducerConfig | None = None,
         connection: ClusterConnection | None = None,
     ) -> None:
@@ -234,7 +249,9 @@ class OutboxRelay:
     async def start(self) -> None:
         """Open it. Close it in the same task."""
         await self._producer.start()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="outbox-relay")
+        if self._poll_s is not None:
+            running = self._run(self._poll_s)
+            self._task = asyncio.get_running_loop().create_task(running, name="outbox-relay")
 
     async def aclose(self) -> None:
         """What it has begun is finished by the next relay."""
@@ -262,7 +279,7 @@ class OutboxRelay:
 
     # ------------------------------------------------------------------------------ sending
 
-    async def _run(self) -> None:
+    async def _run(self, poll_s: float) -> None:
         failures = 0
         while True:
             self._due.clear()
@@ -280,7 +297,7 @@ class OutboxRelay:
             failures, self.trouble = 0, ""
             if not is_more:
                 try:
-                    async with asyncio.timeout(self._poll_s):
+                    async with asyncio.timeout(poll_s):
                         await self._due.wait()
                 except TimeoutError:
                     pass

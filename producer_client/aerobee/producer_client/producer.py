@@ -11,8 +11,8 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self, overload
 
@@ -30,6 +30,7 @@ from aerobee.producer_client.blocks import BlockSender
 from aerobee.producer_client.checks import CheckListener, CheckTransaction
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.delivery import Delivery
+from aerobee.producer_client.entries import Entries
 from aerobee.producer_client.receipt import Receipt, Receipts
 from aerobee.producer_client.refusals import check_all, checked_size
 from aerobee.producer_client.several import TransactionOfSeveral
@@ -103,6 +104,7 @@ class Producer:
             await_cluster_ms=self._config.await_cluster_ms,
         )
         self._tasks = asyncio.TaskGroup()
+        self._entries = Entries(self._tasks)
         self._delivery: Delivery | None = None
         self._checking: asyncio.Task[None] | None = None
         self._is_closing = False
@@ -112,11 +114,11 @@ class Producer:
             self._config,
             self._targets,
             delivery=self._opened,
-            entering=self._entering,
+            entering=self._entries.entering,
             telemetry=telemetry,
         )
         self._blocks = TransactionBlocks(
-            self._begin, do_later=self._do_later, is_closing=lambda: self._is_closing
+            self._begin, do_later=self._entries.do_later, is_closing=lambda: self._is_closing
         )
         if transaction_topics and check_transaction is None:
             raise errors.InvalidArgument(
@@ -124,10 +126,6 @@ class Producer:
             )
         self._transaction_topics = tuple(transaction_topics)
         self._checks = self._listener(check_transaction, transaction_topics)
-        self._background: set[asyncio.Task[None]] = set()
-        """One-way messages whose topic is being looked up, and transactions being rolled back."""
-        self._entries: set[asyncio.Future[None]] = set()
-        """Sends that wait before they can join a batch; see `_entering`."""
 
     async def start(self) -> None:
         """Open it; nothing is asked of the cluster before the first send. Close it in the same
@@ -225,12 +223,12 @@ class Producer:
             size = checked_size(message, self._config, self._clock.now_ms())
             target = self._targets.known(message.topic)
             if target is None:
-                with self._entering():
+                with self._entries.entering():
                     target = await self._targets.find(message.topic, timeout_ms=timeout_ms)
             if queue is not None:
                 target.check_queue(queue)
             if not delivery.budget.take_nowait(size):
-                with self._entering():
+                with self._entries.entering():
                     await delivery.wait_for_room(size, end_s=end_s)
         except errors.AerobeeError:
             delivery.counts.messages_failed += 1
@@ -270,7 +268,9 @@ class Producer:
             delivery.counts.messages_failed += 1
             delivery.budget.release(size)
             raise
-        self._do_later(self._send_when_known(delivery, message, queue, size), "send:one-way")
+        self._entries.do_later(
+            self._send_when_known(delivery, message, queue, size), "send:one-way"
+        )
 
     async def send_batch(
         self,
@@ -314,7 +314,7 @@ class Producer:
             delivery.counts.messages_failed += len(messages)
             raise
         sender = BlockSender(delivery, self._targets, self._ids, self._clock, self._config)
-        with self._entering():
+        with self._entries.entering():
             return await sender.send(messages, queue, timeout_ms, is_bounded=timeout is not None)
 
     async def begin(
@@ -451,11 +451,6 @@ class Producer:
         self._transactions.on_topic = listener.add
         return listener
 
-    def _do_later(self, work: Coroutine[None, None, None], name: str) -> None:
-        task = self._tasks.create_task(work, name=name)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-
     async def recall(self, delayed: Receipt | str) -> None:
         """A message that was sent with a delay or a time is never delivered; by its receipt, or by
         the `recall_handle` of that.
@@ -473,9 +468,7 @@ class Producer:
 
     async def flush(self) -> None:
         """Waits until every message sent so far has its receipt or its error."""
-        entries = {*self._background, *self._entries}
-        if entries:
-            await asyncio.wait(entries)
+        await self._entries.over()
         if self._delivery is not None:
             await self._delivery.flush()
 
@@ -490,8 +483,7 @@ class Producer:
             self._delivery = None
             if self._checking is not None:
                 self._checking.cancel()
-            for task in self._background:
-                task.cancel()
+            self._entries.cancel()
             delivery.stop()
             self._transactions.stop()
 
@@ -567,17 +559,6 @@ class Producer:
             raise
         else:
             delivery.join(target, message, queue, size, timeout_ms, True, None)
-
-    @contextmanager
-    def _entering(self) -> Iterator[None]:
-        """Covers the time in which a send is known nowhere else, so that `flush` waits for it."""
-        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._entries.add(entered)
-        try:
-            yield
-        finally:
-            self._entries.discard(entered)
-            entered.set_result(None)
 
     def _on_route(self, route: TopicRoute) -> None:
         if self._delivery is not None:

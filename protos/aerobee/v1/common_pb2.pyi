@@ -65,6 +65,8 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NOT_ENOUGH_REPLICAS: _ClassVar[Code]
     REPLICA_BEHIND: _ClassVar[Code]
     QUOTA_EXCEEDED: _ClassVar[Code]
+    TIER_UNAVAILABLE: _ClassVar[Code]
+    TIER_DAMAGED: _ClassVar[Code]
     INTERNAL: _ClassVar[Code]
 
 class BrokerRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -128,6 +130,8 @@ DEADLINE_EXCEEDED: Code
 NOT_ENOUGH_REPLICAS: Code
 REPLICA_BEHIND: Code
 QUOTA_EXCEEDED: Code
+TIER_UNAVAILABLE: Code
+TIER_DAMAGED: Code
 INTERNAL: Code
 BROKER_ROLE_UNSPECIFIED: BrokerRole
 MASTER: BrokerRole

@@ -65,6 +65,8 @@ CODES: Final[dict[type[errors.AerobeeError], v2.Code]] = {
     errors.StoreFailed: _INTERNAL,
     errors.RegistryUnavailable: _INTERNAL,
     errors.ReplicaBehind: _INTERNAL,
+    errors.TierUnavailable: _INTERNAL,
+    errors.TierDamaged: _INTERNAL,
     errors.Unreachable: _INTERNAL,
     # Never the result of this API's calls.
     errors.TopicExists: _INTERNAL,

@@ -77,6 +77,8 @@ ERRORS: dict[type[errors.AerobeeError], Said] = {
     errors.NotEnoughReplicas: Said(306, Status.UNAVAILABLE),
     errors.ReplicaBehind: Said(307, Status.UNAVAILABLE),
     errors.QuotaExceeded: Said(308, Status.RESOURCE_EXHAUSTED),
+    errors.TierUnavailable: Said(309, Status.UNAVAILABLE),
+    errors.TierDamaged: Said(310, Status.DATA_LOSS),
     errors.Unreachable: Said(398, Status.UNAVAILABLE),
     errors.AerobeeError: Said(399, Status.INTERNAL),
 }

@@ -236,6 +236,18 @@ class RegistryUnavailable(AerobeeError):
     retryable = True
 
 
+class TierUnavailable(AerobeeError):
+    """The object store of the tier did not do what was asked, or its answer was lost: what happened
+    there is unknown."""
+
+    retryable = True
+
+
+class TierDamaged(AerobeeError):
+    """The tier lacks what it should have, or has what belongs to another log: an operator
+    decides."""
+
+
 class DeadlineExceeded(AerobeeError, TimeoutError):
     """Not done within the caller's time; whether it took effect is unknown. Also a TimeoutError."""
 

@@ -54,6 +54,7 @@ from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.ingest import Ingest
 from aerobee.broker.sending.message_encoder import MessageEncoder
 from aerobee.broker.transactions.feature import Transactions
+from aerobee.cluster_view import audit_log_service
 from aerobee.rocketmq_api.needs import messaging_needs
 from aerobee.rocketmq_api.request_limits import messaging_request_limits
 from aerobee.rocketmq_api.services.failures import answer_errors
@@ -73,10 +74,13 @@ from aerobee.runtime.metrics.rpc_latencies import SEND_MESSAGE, RpcLatencies
 from aerobee.store.engine.config import FlushMode
 from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, broker_pb2_grpc, common_pb2
 
-SERVICE_NAMES = tuple(
-    service.full_name
-    for file in (broker_pb2.DESCRIPTOR, audit_pb2.DESCRIPTOR)
-    for service in file.services_by_name.values()
+SERVICE_NAMES = (
+    audit_log_service.SERVICE_NAME,
+    *(
+        service.full_name
+        for file in (broker_pb2.DESCRIPTOR, audit_pb2.DESCRIPTOR)
+        for service in file.services_by_name.values()
+    ),
 )
 
 
@@ -144,7 +148,11 @@ class BrokerServer:
             (*SERVICE_NAMES, ROCKETMQ),
             engine=config.grpc.engine,
             busy_poll_us=config.grpc.busy_poll_us,
-            limits=(broker_request_limits(), messaging_request_limits()),
+            limits=(
+                broker_request_limits(),
+                messaging_request_limits(),
+                audit_log_service.request_limits(),
+            ),
             answer_errors=answer_errors(parts.clock),
             connections_max=connections_max(config.own_files),
             memory=parts.memory,
@@ -152,7 +160,11 @@ class BrokerServer:
             clock=parts.clock,
             observer=parts.peer_limits,
             guard=parts.access.guard(
-                {**broker_needs(config.cluster), **messaging_needs(config.cluster)},
+                {
+                    **broker_needs(config.cluster),
+                    **messaging_needs(config.cluster),
+                    **audit_log_service.needs(config.cluster),
+                },
                 counts_connections=config.grpc.engine is Engine.OWN,
             ),
             on_disconnected=parts.access.quotas.disconnected,
@@ -165,7 +177,11 @@ class BrokerServer:
         server, transactions = self._rpc.server, parts.transactions
         schedule = ScheduleService(parts.delays.schedule)
         ending = TransactionService(
-            transactions.ends, transactions.listing, transactions.asked, transactions.turns
+            transactions.ends,
+            transactions.listing,
+            transactions.asked,
+            transactions.turns,
+            check_now=transactions.checks.check_now,
         )
         broker_pb2_grpc.add_SendServiceServicer_to_server(_send_service(parts), server)
         broker_pb2_grpc.add_ScheduleServiceServicer_to_server(schedule, server)
@@ -180,6 +196,7 @@ class BrokerServer:
         broker_pb2_grpc.add_GroupServiceServicer_to_server(_group_service(parts), server)
         broker_pb2_grpc.add_AdminServiceServicer_to_server(_admin_service(parts), server)
         audit_pb2_grpc.add_AuditServiceServicer_to_server(_audit_service(parts), server)
+        audit_log_service.add_to(server, parts.access.recorder)
         add_replication_service(ReplicationService(parts.sender), server)
         add_messaging_service(self._rocketmq, server)
 

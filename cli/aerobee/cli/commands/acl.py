@@ -20,8 +20,8 @@ def acl() -> None:
     """Set, list, remove and test what users may do.
 
     \b
-    RESOURCE  Topic:NAME, Group:NAME, Cluster:NAME; NAME may end with *;
-              * alone is everything
+    RESOURCE  Topic:NAME, Group:NAME, Cluster:NAME, AuditLog:NAME; NAME may
+              end with *; * alone is everything
     ACTIONS   All, or some of Pub,Sub,Create,Update,Delete,Get,List
 
     The matching policy with the most specific resource decides; among equals, Deny wins. If no

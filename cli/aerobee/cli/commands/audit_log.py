@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.cli.failures import NEGATIVE, EnvironmentFailure
+from aerobee.cli.moments import time_argument
 from aerobee.cli.options import json_option
-from aerobee.cli.output import counted, print_json, remark, say
+from aerobee.cli.output import counted, print_json, remark, remark_unanswered, say
+from aerobee.cli.target import Target, target_options
 from aerobee.runtime.printable import printable_json
 
 if TYPE_CHECKING:
+    from aerobee import AdminClient
+    from aerobee.client_core.audit_logs import AuditLines
     from aerobee.runtime.audit_log.chain import Key, Place
     from aerobee.runtime.audit_log.verification import Verdict
 
+PAGE_LINES = 200
 files_argument = click.argument(
     "files",
     metavar="FILE...",
@@ -33,7 +38,8 @@ files_argument = click.argument(
 def audit_log() -> None:
     """Check and show audit logs: who changed what, and who was refused.
 
-    FILE is a node's audit_log.file; older files beside it are read too.
+    `last` asks the nodes of a cluster. `show` and `verify` read files: FILE is a node's
+    audit_log.file; older files beside it are read too.
     """
 
 
@@ -133,21 +139,27 @@ def _summarize(verdict: Verdict, *, is_keyed: bool) -> None:
         remark(f"whether nodes made these lines was not checked: {why}")
 
 
-@audit_log.command()
-@files_argument
-@click.option(
+caller_option = click.option(
     "--caller", metavar="TEXT", default="", help="Only lines whose caller contains this text."
 )
-@click.option(
+method_option = click.option(
     "--method", metavar="TEXT", default="", help="Only lines whose method contains this text."
 )
-@click.option(
+on_option = click.option(
     "--on",
     metavar="TEXT",
     default="",
     help="Only lines whose needed rights or request contain this text.",
 )
-@click.option("--refused", is_flag=True, help="Only refusals.")
+refused_option = click.option("--refused", is_flag=True, help="Only refusals.")
+
+
+@audit_log.command()
+@files_argument
+@caller_option
+@method_option
+@on_option
+@refused_option
 @click.option("--json", "as_json", is_flag=True, help="Print the lines as they are in the file.")
 def show(
     files: tuple[Path, ...], caller: str, method: str, on: str, refused: bool, as_json: bool
@@ -155,7 +167,9 @@ def show(
     """Print lines, oldest first, without checking them."""
     from aerobee.runtime.audit_log import verification
     from aerobee.runtime.audit_log.chain import UnreadableLine, read_line
+    from aerobee.runtime.audit_log.reading import WantedLines
 
+    wanted = WantedLines(caller=caller, method=method, about=on, only_refusals=refused)
     try:
         paths = [path for log in verification.logs_of(files) for path in log]
         for raw in verification.raw_lines(paths):
@@ -165,16 +179,101 @@ def show(
                 what = f"line {raw.number} cannot be read" if raw.number else "is empty"
                 remark(f"{raw.path} {what}")
                 continue
-            about = json.dumps([line.get("needs"), line.get("request")])
-            if (
-                caller in str(line.get("caller", ""))
-                and method in str(line.get("method", ""))
-                and on in about
-                and (not refused or line.get("event") == "refusal")
-            ):
+            if wanted.take(line):
                 say(printable_json(raw.data.decode()) if as_json else _text(line))
     except OSError as error:
         raise EnvironmentFailure(f"cannot read {error.filename}: {error.strerror}") from None
+
+
+@audit_log.command()
+@caller_option
+@method_option
+@on_option
+@refused_option
+@click.option(
+    "--since",
+    "since_ms",
+    metavar="TIME",
+    callback=time_argument,
+    help="Only lines from this time on, such as 2026-01-31T12:00.",
+)
+@click.option(
+    "--until",
+    "until_ms",
+    metavar="TIME",
+    callback=time_argument,
+    help="Only lines up to this time.",
+)
+@click.option(
+    "--lines",
+    "lines_max",
+    type=click.IntRange(1, 10_000),
+    default=50,
+    show_default=True,
+    help="How many lines at most.",
+)
+@json_option
+@target_options
+def last(
+    target: Target,
+    caller: str,
+    method: str,
+    on: str,
+    refused: bool,
+    since_ms: int | None,
+    until_ms: int | None,
+    lines_max: int,
+    as_json: bool,
+) -> None:
+    """Print the last lines of all nodes, the newest first.
+
+    Asks every broker, and the nameservers of --nameserver: name them all. With access control,
+    this needs Get on AuditLog:CLUSTER.
+    """
+
+    async def ask(admin: AdminClient) -> list[AuditLines]:
+        pages: list[AuditLines] = []
+        left, older = lines_max, None
+        while left > 0 and (older is None or older):
+            page = await admin.audit_log.last(
+                caller=caller,
+                method=method,
+                about=on,
+                only_refusals=refused,
+                begin_ms=since_ms or 0,
+                end_ms=until_ms or 0,
+                older=older,
+                max_lines=min(left, PAGE_LINES),
+            )
+            pages.append(page)
+            left -= len(page.lines)
+            older = page.older
+        return pages
+
+    pages = target.administer(ask)
+    found = [line for page in pages for line in page.lines]
+    silent = {node: why for page in reversed(pages) for node, why in page.unanswered.items()}
+    damaged = {node for page in pages for node in page.damaged}
+    if as_json:
+        print_json(
+            {
+                "lines": [line.content for line in found],
+                "more": bool(pages[-1].older),
+                "unanswered": silent,
+                "withoutLog": list(pages[0].without_log),
+                "damaged": sorted(damaged),
+            }
+        )
+    for line in () if as_json else found:
+        say(f"{line.node} {_text(line.content)}")
+    if pages[0].without_log:
+        remark(f"no audit log (audit_log.file): {', '.join(pages[0].without_log)}")
+    if damaged:
+        who = ", ".join(sorted(damaged))
+        remark(f"{who}: lines were changed or damaged; see `aerobee audit-log verify`", always=True)
+    for node, why in silent.items():
+        remark(f"{node}: {why}", always=True)
+    remark_unanswered(list(silent))
 
 
 def _text(line: Mapping[str, Any]) -> str:

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -21,8 +20,10 @@ from typing import Any, Final, NamedTuple, Self
 from aerobee.runtime.audit_log.chain import Key
 from aerobee.runtime.audit_log.config import AuditLogConfig, OnFailure
 from aerobee.runtime.audit_log.log_file import AuditLogFile
+from aerobee.runtime.audit_log.reading import LogPart, WantedLines, read_back, time_text
 from aerobee.runtime.audit_log.refusal_limit import RefusalLimit
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy
 from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.families import AnyFamily, one_counter, one_gauge
 
@@ -33,6 +34,8 @@ PENDING_MAX: Final = 4_096
 """How many lines may wait for the thread; more are lost, and counted."""
 WAIT_S: Final = 5.0
 """How long an act waits for its line; a disk that hangs counts as failed."""
+READINGS_MAX: Final = 4
+"""How many readings may wait for the thread, which writes lines between them."""
 TELL_S: Final = 10.0
 """How often the place of the chain, and the number of refusals without a line, are reported."""
 
@@ -70,6 +73,7 @@ class AuditLog:
         self._writing: asyncio.Task[None] | None = None
         self._telling: asyncio.TimerHandle | None = None
         self._place = self._told = self._file.place
+        self._readings = 0
         self._lost = 0
         self._untold = 0
         """How many of these the audit log itself has not reported yet."""
@@ -119,6 +123,30 @@ class AuditLog:
         """Write a line without waiting."""
         self._hand_over(content, None)
 
+    async def read_back(self, before: str, wanted: WantedLines, lines_max: int) -> LogPart:
+        """As `reading.read_back`. A line that is written meanwhile waits for it, some 10 ms.
+
+        Raises:
+            Busy: too many others read, or the file cannot be read. InvalidArgument.
+        """
+        if self._readings >= READINGS_MAX:
+            raise Busy("others read this audit log now; repeat the call after a second")
+        read = partial(read_back, Path(self._path), self._node, before, wanted, lines_max)
+        reading = asyncio.get_running_loop().run_in_executor(self._thread, read)
+        # It may go on when the caller has gone.
+        self._readings += 1
+        reading.add_done_callback(self._end_reading)
+        try:
+            return await reading
+        except OSError as error:
+            raise Busy(
+                f"the audit log {self._path} cannot be read: {error.strerror or error}; "
+                "mend that, and call again"
+            ) from None
+
+    def _end_reading(self, reading: asyncio.Future[LogPart]) -> None:
+        self._readings -= 1
+
     def takes_refusal(self, who: str, *, is_known: bool) -> bool:
         """Whether a refusal gets a line or is only counted."""
         if self._limit.passes(who, is_known=is_known, now_s=self._clock.monotonic_s()):
@@ -139,9 +167,7 @@ class AuditLog:
             )
 
     def _signed(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        moment = datetime.fromtimestamp(self._clock.now_ms() / 1_000, tz=UTC)
-        time = f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1_000:03}Z"
-        return {"time": time, "node": self._node, **content}
+        return {"time": time_text(self._clock.now_ms()), "node": self._node, **content}
 
     async def _write_all(self) -> None:
         try:

@@ -28,6 +28,7 @@ from aerobee.offset_audit.sources.store.files import StoreFile, queue_files
 from aerobee.offset_audit.sources.store.folders import StoreFolder
 from aerobee.offset_audit.sources.store.log_lookup import LogLookup
 from aerobee.offset_audit.sources.store.log_tail import read_tail
+from aerobee.offset_audit.sources.store.open_file import read_used
 from aerobee.offset_audit.sources.store.plain_values import INT64_MAX, decimal
 from aerobee.offset_audit.sources.store.plan import QueuePiece
 from aerobee.offset_audit.sources.store.queue_chunks import queue_chunks
@@ -51,7 +52,7 @@ from aerobee.store.format.properties import PropertyName
 from aerobee.store.format.record_view import Record
 from aerobee.store.format.tags import SCHEDULE_TOPIC
 from aerobee.store.format.timer_checkpoint import TimerCheckpoint, TimerCheckpointIllegal
-from aerobee.store.format.timer_log import MAGIC_DELETE, scan_timer_log
+from aerobee.store.format.timer_log import MAGIC_DELETE, TIMER_RECORD_SIZE, scan_timer_log
 from aerobee.store.format.transaction_records import (
     ASIDE_TOPIC,
     OP_TOPIC,
@@ -122,8 +123,7 @@ class PendingTimers:
     def _read_log(self, file: StoreFile) -> int:
         """Process one file; returns the position of the last message that it names, -1 for none."""
         try:
-            with open(file.path, "rb") as opened:
-                records = scan_timer_log(opened.read()).records
+            records = scan_timer_log(read_used(file, TIMER_RECORD_SIZE)).records
         except FileNotFoundError:
             return -1
         if not len(records):
