@@ -38,6 +38,21 @@ async def test_new_topics_and_replies_have_routes_to_all_brokers(server: Any, cl
         assert (await peer.ask(105, topic="another_REPLY_TOPIC")).code == Code.TOPIC_NOT_EXIST
 
 
+async def test_names_of_the_cluster_and_of_groups_have_routes(server: Any, cluster: str) -> None:
+    """Tools create topics where such a name leads, and wait for brokers by it."""
+    async with peer_at(server.port) as peer:
+        found = object_of(await peer.done(105, topic=cluster))
+        assert queues_of(found) == {"broker-a": 1, "broker-b": 1}
+        assert all(each["cluster"] == cluster for each in found["brokerDatas"])
+        assert queues_of(object_of(await peer.done(105, topic="broker-b"))) == {"broker-b": 1}
+        assert object_of(await peer.done(206)) == {"topicList": []}
+        # A topic of that name is itself.
+        request = pb.CreateTopicRequest(name="broker-b", queues=4)
+        await server.stub.CreateTopic(request)
+        found = object_of(await peer.done(105, topic="broker-b"))
+        assert queues_of(found) == {"broker-a": 2, "broker-b": 2}
+
+
 async def test_topics_do_not_begin_by_sending_where_that_is_off(
     shared_etcd: Any, start_nameserver: Any
 ) -> None:

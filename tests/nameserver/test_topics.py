@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable
 from typing import Any
 
 import grpc
@@ -78,6 +79,32 @@ async def test_retry_topics_are_in_every_replica_set_and_in_no_list(server: Any)
 async def test_the_default_is_four_queues_on_each_group(server: Any) -> None:
     topic = await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders"))
     assert dict(topic.queues_by_broker) == {"broker-a": 4, "broker-b": 4}
+
+
+async def test_a_topic_can_have_queues_on_chosen_groups_only(server: Any) -> None:
+    async def change(**chosen: int) -> dict[str, int]:
+        request = pb.UpdateTopicRequest(name="orders")
+        request.queues_by_broker.update({f"broker-{name}": n for name, n in chosen.items()})
+        return dict((await server.stub.UpdateTopic(request)).queues_by_broker)
+
+    async def is_refused(change: Awaitable[Any], why: str) -> None:
+        with pytest.raises(grpc.aio.AioRpcError, match=why):
+            await change
+
+    request = pb.CreateTopicRequest(name="orders", queues=7)
+    request.queues_by_broker["broker-b"] = 3
+    topic = await server.stub.CreateTopic(request)
+    assert dict(topic.queues_by_broker) == {"broker-b": 3}
+    assert await change(a=2) == {"broker-a": 2, "broker-b": 3}
+    assert await change(a=2, b=4) == {"broker-a": 2, "broker-b": 4}
+    await is_refused(change(b=3), "has 4 queues on broker group broker-b and cannot have 3")
+    await is_refused(change(a=1_000_000), "a topic has 1 to")
+    await is_refused(change(nowhere=1), "none that is open and has a master")
+    await server.stub.SpreadTopic(pb.SpreadTopicRequest(name="orders", retire=["broker-a"]))
+    await is_refused(change(a=3), "was retired from broker group broker-a")
+    request = pb.CreateTopicRequest(name="others")
+    request.queues_by_broker["broker-a"] = 0
+    await is_refused(server.stub.CreateTopic(request), "cannot have 0")
 
 
 async def test_brokers_have_heard_of_a_topic_when_its_creation_is_answered(server: Any) -> None:

@@ -40,7 +40,7 @@ def test_a_namespace_that_is_only_in_the_metadata_counts_where_the_resource_has_
     "name",
     [
         *("", " ", "a b", "a/b", "a.b", "订单", "a\n", "x" * 128),
-        *("TBW102", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRACE_TOPIC"),
+        *("TBW102", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"),
         *("AEROBEE_OFFSET_JOURNAL", "RMQ_SYS_TRANS_HALF_TOPIC"),
     ],
 )

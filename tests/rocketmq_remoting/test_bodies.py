@@ -199,7 +199,11 @@ def in_batch(body: bytes, properties: bytes, size: int | None = None) -> bytes:
 def test_a_message_gets_an_id_and_loses_what_is_for_the_broker_alone() -> None:
     send = Send.of(long_names(SHORT))
     (message,) = send.messages(b"body", is_batch=False, new_id=lambda: "ID")
-    assert decode_properties(message.properties) == {"TAGS": "a", "UNIQ_KEY": "ID"}
+    assert decode_properties(message.properties) == {
+        "MSG_REGION": "DefaultRegion",
+        "TAGS": "a",
+        "UNIQ_KEY": "ID",
+    }
     assert (message.body, message.flag, message.message_id, message.is_half) == (
         b"body", 3, "ID", False,
     )  # fmt: skip
@@ -209,7 +213,16 @@ def test_half_of_a_transaction_is_known_by_its_property() -> None:
     send = Send.of(long_names({**SHORT, "i": "TRAN_MSG\x01true\x02UNIQ_KEY\x01X\x02"}))
     (message,) = send.messages(b"", is_batch=False, new_id=lambda: "ID")
     assert message.is_half
-    assert decode_properties(message.properties) == {"UNIQ_KEY": "X"}
+    assert decode_properties(message.properties) == {
+        "MSG_REGION": "DefaultRegion",
+        "UNIQ_KEY": "X",
+    }
+
+
+def test_a_region_that_a_message_says_already_stays_the_only_one() -> None:
+    send = Send.of(long_names({**SHORT, "i": "MSG_REGION\x01north\x02UNIQ_KEY\x01X\x02"}))
+    (message,) = send.messages(b"", is_batch=False, new_id=lambda: "ID")
+    assert message.properties == b"MSG_REGION\x01north\x02UNIQ_KEY\x01X\x02"
 
 
 def test_a_batch_is_taken_apart() -> None:

@@ -21,7 +21,6 @@ SYSTEM_TOPICS = frozenset(
         "SCHEDULE_TOPIC_XXXX",
         "BenchmarkTest",
         "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
@@ -91,7 +90,8 @@ def check_text(what: str, text: str) -> None:
 
 def is_system_topic(name: str) -> bool:
     """Topics that clients may neither create, delete nor send to: our own, and those of Apache's
-    brokers, which an imported folder may contain."""
+    brokers, which an imported folder may contain. RMQ_SYS_TRACE_TOPIC is none of them: clients
+    send there what they trace."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX)
 
 

@@ -5,7 +5,7 @@ RocketMQ's tools also change the cluster by it. It listens on the ports of gRPC.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -43,6 +43,8 @@ from aerobee.runtime.errors import TopicNotFound
 
 _PERM: Final = 7
 """To read, to write, and to be the model of new topics."""
+_QUEUES_NAMED: Final = 1
+"""Of the routes that names of the cluster and of broker groups have."""
 
 
 class RemotingRoutes:
@@ -73,30 +75,26 @@ class RemotingRoutes:
             return request.answer(body=self._everywhere(queues, is_outside=is_outside))
         if topic == reply_topic(self._cluster):
             return request.answer(body=self._everywhere(1, is_outside=is_outside))
+        if topic not in self._cache.table.topics:
+            named = self._named(topic, is_outside=is_outside)
+            if named:
+                return request.answer(body=_to_each(named, _QUEUES_NAMED))
         route = await self._routes.route(topic)
         return request.answer(body=route_body(route, self._cluster, is_outside=is_outside))
 
     def _everywhere(self, queues: int, *, is_outside: bool) -> bytes:
         """The route of a name that is no topic, but leads to each open broker."""
+        found, table = self._replica_sets(is_outside=is_outside), self._cache.table
+        return _to_each([found[name] for name in found if table.is_open(name)], queues)
+
+    def _named(self, name: str, *, is_outside: bool) -> list[dict[str, Any]]:
+        """The live brokers that a name means which is no topic: the cluster's is all of them, a
+        broker group's is that group. Tools give such a name where they create topics, and ask for
+        its route to learn who is there."""
         found = self._replica_sets(is_outside=is_outside)
-        table = self._cache.table
-        names = [name for name in found if table.is_open(name)]
-        return json_bodies.write(
-            {
-                "brokerDatas": [found[name] for name in names],
-                "filterServerTable": {},
-                "queueDatas": [
-                    {
-                        "brokerName": name,
-                        "perm": _PERM,
-                        "readQueueNums": queues,
-                        "topicSysFlag": 0,
-                        "writeQueueNums": queues,
-                    }
-                    for name in names
-                ],
-            }
-        )
+        if name == self._cluster:
+            return list(found.values())
+        return [found[name]] if name in found else []
 
     def brokers(self, connection: Connection, request: Command) -> Command:
         """Code 106: the live brokers. Raises RegistryUnavailable."""
@@ -161,6 +159,25 @@ class RemotingRoutes:
     def _topics_on(self, broker_name: str) -> int:
         topics = self._cache.table.topics.values()
         return sum(broker_name in each.queues_by_broker for each in topics)
+
+
+def _to_each(brokers: Sequence[Mapping[str, Any]], queues: int) -> bytes:
+    return json_bodies.write(
+        {
+            "brokerDatas": brokers,
+            "filterServerTable": {},
+            "queueDatas": [
+                {
+                    "brokerName": each["brokerName"],
+                    "perm": _PERM,
+                    "readQueueNums": queues,
+                    "topicSysFlag": 0,
+                    "writeQueueNums": queues,
+                }
+                for each in brokers
+            ],
+        }
+    )
 
 
 def _topic_list(names: Iterable[str]) -> bytes:

@@ -22,6 +22,7 @@ RETIRED_MAX = 64
 _NAME = Limit(length=1_024)
 _KEPT_NAME = Limit(length=255)
 _ATTRIBUTES = Limit(count=128, length=1_024)
+_BROKER_GROUPS = Limit(count=256, length=255)
 
 _REQUEST_BYTES_MAX = {
     "BrokerHeartbeat": 32 * KIB,
@@ -60,9 +61,11 @@ _FIELDS = {
     "CreateTopicRequest.cluster": _NAME,
     "CreateTopicRequest.name": _NAME,
     "CreateTopicRequest.attributes": _ATTRIBUTES,
+    "CreateTopicRequest.queues_by_broker": _BROKER_GROUPS,
     "UpdateTopicRequest.cluster": _NAME,
     "UpdateTopicRequest.name": _NAME,
     "UpdateTopicRequest.attributes": _ATTRIBUTES,
+    "UpdateTopicRequest.queues_by_broker": _BROKER_GROUPS,
     "SpreadTopicRequest.cluster": _NAME,
     "SpreadTopicRequest.name": _NAME,
     "SpreadTopicRequest.retire": Limit(count=RETIRED_MAX, length=255),

@@ -161,6 +161,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
             perm=request.perm,
             order=request.order,
             attributes=request.attributes,
+            queues_by_broker=request.queues_by_broker,
         )
         await self._tell_brokers(topic)
         return convert.topic_config(topic)
@@ -175,6 +176,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
             perm=request.perm if request.HasField("perm") else None,
             order=request.order if request.HasField("order") else None,
             attributes=request.attributes,
+            queues_by_broker=request.queues_by_broker,
         )
         await self._tell_brokers(topic)
         return convert.topic_config(topic)

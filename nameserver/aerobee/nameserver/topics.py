@@ -79,9 +79,11 @@ class Topics:
         perm: int = 0,
         order: bool = False,
         attributes: Mapping[str, str] | None = None,
+        queues_by_broker: Mapping[str, int] | None = None,
         automatic: bool = False,
     ) -> Topic:
-        """A new topic with `queues` in total (0: the default) on the live replica sets.
+        """A new topic with `queues` in total (0: the default) on the live replica sets, or with
+        `queues_by_broker` only on those.
 
         Raises:
             IllegalName, InvalidArgument, TopicExists, NoBrokerAvailable, RegistryUnavailable.
@@ -90,7 +92,14 @@ class Topics:
             this
                 name was deleted, and not all masters know of that yet.
         """
-        topic = self._new(name, queues=queues, perm=perm, order=order, attributes=attributes)
+        topic = self._new(
+            name,
+            queues=queues,
+            perm=perm,
+            order=order,
+            attributes=attributes,
+            queues_by_broker=queues_by_broker,
+        )
         tried: int | None = None
 
         async def read_deletion() -> int:
@@ -131,23 +140,57 @@ class Topics:
         perm: int = 0,
         order: bool = False,
         attributes: Mapping[str, str] | None = None,
+        queues_by_broker: Mapping[str, int] | None = None,
     ) -> Topic:
         _check_name(name)
         _check_perm(perm or PERM_DEFAULT)
         check_topic_attributes(attributes or {})
         _check_size(attributes or {})
-        replica_sets = self._taking_messages(self._replica_sets_for(name))
-        total = queues or min(
-            self._policy.default_queues_per_group * len(replica_sets), self._policy.queues_max
-        )
-        self._check_queues(total)
         return Topic(
             name,
             perm=perm or PERM_DEFAULT,
             order=order,
             attributes=dict(attributes or {}),
-            queues_by_broker=place_queues(name, total, replica_sets),
+            queues_by_broker=self._chosen(Topic(name), queues_by_broker)
+            if queues_by_broker
+            else self._placed(name, queues),
         )
+
+    def _placed(self, name: str, queues: int) -> dict[str, int]:
+        """Where the queues of a new topic are; 0: as many as by default."""
+        replica_sets = self._taking_messages(self._replica_sets_for(name))
+        total = queues or min(
+            self._policy.default_queues_per_group * len(replica_sets), self._policy.queues_max
+        )
+        self._check_queues(total)
+        return place_queues(name, total, replica_sets)
+
+    def _chosen(self, topic: Topic, wanted: Mapping[str, int]) -> dict[str, int]:
+        """The topic's queues with as many on some replica sets as wanted there.
+
+        Raises InvalidArgument: they would be fewer, or it is retired from one; NoBrokerAvailable.
+        """
+        queues = {**topic.queues_by_broker, **wanted}
+        for name, count in sorted(wanted.items()):
+            before = topic.queues_by_broker.get(name, 0)
+            if count < max(1, before):
+                raise InvalidArgument(
+                    f"topic {topic.name!r} has {before} queues on broker group {name} and cannot "
+                    f"have {count}: queues are only added; see `aerobee topic spread --help`"
+                )
+            if count > before and name in topic.retired:
+                raise InvalidArgument(
+                    f"topic {topic.name!r} was retired from broker group {name}, and gets no more "
+                    "queues there: choose another"
+                )
+            if count > before and name not in self._cache.table.replica_sets_for_queues():
+                raise NoBrokerAvailable(
+                    f"topic {topic.name!r} gets no queues on broker group {name}, because there is "
+                    "none that is open and has a master: see `aerobee cluster show`"
+                )
+        self._check_queues(sum(queues.values()))
+        self._check_taking_messages(topic.name, added_to(topic, queues))
+        return dict(sorted(queues.items()))
 
     async def create_missing(self, name: str) -> Topic:
         """The topic, created with default settings if it does not exist."""
@@ -166,8 +209,10 @@ class Topics:
         perm: int | None = None,
         order: bool | None = None,
         attributes: Mapping[str, str] | None = None,
+        queues_by_broker: Mapping[str, int] | None = None,
     ) -> Topic:
-        """Change what is given and return the topic; an attribute set to "" is removed.
+        """Change what is given and return the topic; an attribute set to "" is removed. Replica
+        sets in `queues_by_broker` get as many queues as it says, the others keep theirs.
 
         Raises:
             TopicNotFound, InvalidArgument, LimitReached, NoBrokerAvailable, RegistryUnavailable.
@@ -179,7 +224,12 @@ class Topics:
 
         def decide(entry: KeyValue | None) -> Write[Topic]:
             topic = self._topic(name, entry)
-            grown = self._with_queues(topic, topic.queues if queues is None else queues)
+            if queues_by_broker:
+                grown = self._allowed(
+                    topic, with_queues(topic, self._chosen(topic, queues_by_broker))
+                )
+            else:
+                grown = self._with_queues(topic, topic.queues if queues is None else queues)
             merged = dict(topic.attributes) | dict(attributes or {})
             updated = dataclasses.replace(
                 grown,

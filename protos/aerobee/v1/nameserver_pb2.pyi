@@ -287,7 +287,7 @@ class WatchRoutesRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
-    __slots__ = ("cluster", "name", "queues", "perm", "order", "attributes")
+    __slots__ = ("cluster", "name", "queues", "perm", "order", "attributes", "queues_by_broker")
     class AttributesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -295,22 +295,31 @@ class CreateTopicRequest(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class QueuesByBrokerEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     PERM_FIELD_NUMBER: _ClassVar[int]
     ORDER_FIELD_NUMBER: _ClassVar[int]
     ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_BY_BROKER_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     name: str
     queues: int
     perm: int
     order: bool
     attributes: _containers.ScalarMap[str, str]
-    def __init__(self, cluster: _Optional[str] = ..., name: _Optional[str] = ..., queues: _Optional[int] = ..., perm: _Optional[int] = ..., order: _Optional[bool] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    queues_by_broker: _containers.ScalarMap[str, int]
+    def __init__(self, cluster: _Optional[str] = ..., name: _Optional[str] = ..., queues: _Optional[int] = ..., perm: _Optional[int] = ..., order: _Optional[bool] = ..., attributes: _Optional[_Mapping[str, str]] = ..., queues_by_broker: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class UpdateTopicRequest(_message.Message):
-    __slots__ = ("cluster", "name", "queues", "perm", "order", "attributes")
+    __slots__ = ("cluster", "name", "queues", "perm", "order", "attributes", "queues_by_broker")
     class AttributesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -318,19 +327,28 @@ class UpdateTopicRequest(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class QueuesByBrokerEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     PERM_FIELD_NUMBER: _ClassVar[int]
     ORDER_FIELD_NUMBER: _ClassVar[int]
     ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_BY_BROKER_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     name: str
     queues: int
     perm: int
     order: bool
     attributes: _containers.ScalarMap[str, str]
-    def __init__(self, cluster: _Optional[str] = ..., name: _Optional[str] = ..., queues: _Optional[int] = ..., perm: _Optional[int] = ..., order: _Optional[bool] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    queues_by_broker: _containers.ScalarMap[str, int]
+    def __init__(self, cluster: _Optional[str] = ..., name: _Optional[str] = ..., queues: _Optional[int] = ..., perm: _Optional[int] = ..., order: _Optional[bool] = ..., attributes: _Optional[_Mapping[str, str]] = ..., queues_by_broker: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class SpreadTopicRequest(_message.Message):
     __slots__ = ("cluster", "name", "retire", "preview")

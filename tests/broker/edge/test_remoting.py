@@ -62,6 +62,7 @@ async def test_a_message_comes_back_as_it_was_sent(broker: RunningBroker, peer: 
         "KEYS": "k1 k2",
         "TAGS": "a",
         "mine": "x",
+        "MSG_REGION": fields["MSG_REGION"],
         "UNIQ_KEY": fields["transactionId"],
     }
     _, position = parse_offset_message_id(fields["msgId"])
@@ -83,10 +84,28 @@ async def test_a_batch_has_an_id_for_each_message(peer: Peer) -> None:
 
 
 async def test_long_names_are_as_good_as_short_ones(peer: Peer) -> None:
-    fields = {"producerGroup": "PG", "topic": "t", "queueId": -1, "sysFlag": 0,
+    fields = {"producerGroup": "PG", "topic": "t", "queueId": 0, "sysFlag": 0,
               "bornTimestamp": 17, "flag": 0}  # fmt: skip
-    queues = {(await peer.done(10, b"x", **fields)).fields["queueId"] for _ in range(2)}
-    assert queues == {"0", "1"}
+    assert (await peer.done(10, b"x", **fields)).fields["queueId"] == "0"
+
+
+@pytest.mark.parametrize("below", [-1, -100])
+async def test_a_broker_chooses_the_queue_of_a_number_below_zero(peer: Peer, below: int) -> None:
+    assert {(await peer.send("t", b"x", below)).fields["queueId"] for _ in range(2)} == {"0", "1"}
+
+
+async def test_a_message_that_was_received_can_be_sent_on(peer: Peer) -> None:
+    """Clients send what brokers and readers have added as well."""
+    added = {"POP_CK": "0 1 2", "1ST_POP_TIME": "17", "MIN_OFFSET": "0", "CONSUME_START_TIME": "18",
+             "TIMER_OUT_MS": "19", "RETRY_TOPIC": "u", "MSG_REGION": "DefaultRegion"}  # fmt: skip
+    properties = "".join(f"{name}\x01{value}\x02" for name, value in added.items())
+    answer = await peer.send("t", b"x", properties=properties + "mine\x01x\x02")
+    (record,) = records_of(await peer.pull("g", "t", sysFlag=4, subscription="*"))
+    assert record.properties == {
+        "MSG_REGION": "DefaultRegion",
+        "UNIQ_KEY": answer.fields["transactionId"],
+        "mine": "x",
+    }
 
 
 @pytest.mark.parametrize(
@@ -117,6 +136,9 @@ async def test_an_unknown_request_is_answered_with_what_to_use_instead(peer: Pee
     answer = await peer.ask(99_999)
     assert answer.code == Code.REQUEST_CODE_NOT_SUPPORTED
     assert "gRPC" in answer.remark
+    peeked = await peer.ask(200052, consumerGroup="g", topic="t", queueId=0, maxMsgNums=1)
+    assert peeked.code == Code.REQUEST_CODE_NOT_SUPPORTED
+    assert "a pull" in peeked.remark
 
 
 async def test_a_delayed_message_comes_later_and_can_be_recalled(peer: Peer) -> None:
@@ -178,6 +200,20 @@ async def test_tags_are_filtered_and_what_is_passed_over_counts_as_read(peer: Pe
     await peer.beat("g", "t", tags="nothing", version=2)
     answer = await peer.pull("g", "t", wait_ms=100)
     assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_NOT_FOUND, "5")
+
+
+async def test_a_reader_soon_knows_that_it_has_passed_what_it_does_not_want(peer: Peer) -> None:
+    for tag in "bb":
+        await peer.send("t", tag.encode(), properties=f"TAGS\x01{tag}\x02")
+    await peer.beat("g", "t", tags="a")
+    at_once = await peer.pull("g", "t", wait_ms=20_000)
+    assert at_once.fields["nextBeginOffset"] == "2"
+    waiting = asyncio.ensure_future(peer.pull("g", "t", 2, wait_ms=20_000))
+    await asyncio.sleep(0.05)  # it waits
+    for tag in "bb":
+        await peer.send("t", tag.encode(), properties=f"TAGS\x01{tag}\x02")
+    answer = await asyncio.wait_for(waiting, 10)
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_NOT_FOUND, "4")
 
 
 async def test_sql_is_judged_at_the_broker(peer: Peer) -> None:

@@ -71,6 +71,17 @@ async def comes_again(peer: Peer, name: str, **more: Any) -> list[Popped]:
 # ------------------------------------------------------------------------------ deliveries
 
 
+async def test_a_commit_beside_pop_changes_nothing_and_a_reset_counts(peer: Peer) -> None:
+    """Tools that set an offset do both."""
+    await sent(peer, "one", b"1", b"2", b"3")
+    assert len(await pop(peer, "g", "one")) == 3
+    answer = await peer.commit("g", "one", 1)
+    assert (answer.code, "nothing is committed" in answer.remark) == (0, True)
+    assert await pop(peer, "g", "one") == []
+    await peer.done(222, group="g", topic="one", timestamp=0, queueId=0, offset=1)
+    assert bodies(await pop(peer, "g", "one")) == [b"2", b"3"]
+
+
 async def test_what_is_acknowledged_does_not_come_again(peer: Peer) -> None:
     await sent(peer, "one", b"1", b"2", b"3")
     first, second, third = await pop(peer, "g", "one", invisible_ms=300)
@@ -264,6 +275,30 @@ async def test_a_notification_takes_nothing(peer: Peer) -> None:
     assert (await waiting).fields["hasMsg"] == "true"
     assert bodies(await pop(peer, "g", "t", queue_id=0)) == [b"1"]
     assert (await peer.done(200054, **fields)).fields["hasMsg"] == "false"
+
+
+async def test_every_waiting_notification_is_told_and_the_poll_behind_them_gets_it(
+    broker: RunningBroker, peer: Peer
+) -> None:
+    """What takes nothing leaves the message to the next one."""
+    fields: dict[str, Any] = {"consumerGroup": "g", "topic": "one", "queueId": 0}
+    fields["pollTime"] = 20_000
+    waiting = [asyncio.ensure_future(peer.done(200054, **fields)) for _ in range(3)]
+
+    async def until_waiting(count: int) -> None:
+        async def do_wait() -> bool:
+            return (await peer.done(200055, **fields)).fields["pollingNum"] == str(count)
+
+        await until(do_wait)
+
+    await until_waiting(3)
+    async with peer_at(broker.port, "c2") as other:
+        poll = asyncio.ensure_future(pop(other, "g", "one", wait_ms=20_000))
+        await until_waiting(4)
+        await sent(peer, "one", b"1")
+        for each in waiting:
+            assert (await each).fields["hasMsg"] == "true"
+        assert bodies(await poll) == [b"1"]
 
 
 # ------------------------------------------------------------------------------ modes

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.rocketmq_remoting.official.programs import PROGRAMS, TOOLS
-from tests.rocketmq_remoting.official.scene import Scene, as_user, pushed
+from tests.rocketmq_remoting.official.scene import Scene, as_user, pushed, trusting
 from tests.support.local_up import Up, received, running, sent
 from tests.support.waiting import PATIENCE_S
 
@@ -26,7 +26,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield up
 
 
-def told(up: Up, home: Path, *command: str) -> str:
+def told(up: Up, home: Path, *command: str, environment: Mapping[str, str] | None = None) -> str:
     """Both outputs: it reports failures in one, with exit code 0."""
     done = subprocess.run(
         MQADMIN.command_line(*command, "-n", up.document()["nameserver"]),
@@ -34,7 +34,7 @@ def told(up: Up, home: Path, *command: str) -> str:
         text=True,
         timeout=PATIENCE_S,
         cwd=home,  # it writes logs and what consumers say of themselves
-        env={**os.environ, "HOME": str(home)},
+        env={**os.environ, "HOME": str(home), **(environment or {})},
     )
     return done.stdout + done.stderr
 
@@ -65,6 +65,22 @@ def test_what_mqadmin_shows(up: Up, tmp_path: Path) -> None:
     assert "the settings in the broker's file" in refused, refused
 
 
+def test_mqadmin_speaks_tls_if_it_is_told_to(tmp_path: Path) -> None:
+    if MQADMIN.missing:
+        pytest.skip(MQADMIN.missing)
+    with running(tmp_path, "--tls") as up:
+        up.run("topic", "create", "honey")
+        sent(up, "honey", ["one"])
+        by_tls = trusting(up)
+        listed = told(up, tmp_path, "topicList", environment=by_tls)
+        assert "honey" in listed.splitlines(), listed
+        # Its nameserver tells it which broker to ask.
+        status = told(up, tmp_path, "topicStatus", "-t", "honey", environment=by_tls)
+        assert "Exception" not in status, status
+        assert "broker-a" in status, status
+        assert "honey" not in told(up, tmp_path, "topicList").splitlines(), "without TLS"
+
+
 def done(up: Up, home: Path, *command: str, already: str = "no such text") -> str:
     """The output of a command that succeeds. It waits for each answer for 5 s, from the start of
     its JVM on, so on a busy machine it is repeated: that changes nothing, or says `already`."""
@@ -90,7 +106,7 @@ def test_what_mqadmin_changes(up: Up, tmp_path: Path) -> None:
     assert do("topicRoute", "-t", "wax").count('"writeQueueNums":3') == 2
     grown = ("-t", "wax", "-b", first["address"], "-r", "4", "-w", "4")
     do("updateTopic", *grown, "-a", "+message.type=FIFO")
-    assert do("topicRoute", "-t", "wax").count('"writeQueueNums":4') == 2  # of both brokers
+    assert do("topicRoute", "-t", "wax").count('"writeQueueNums":4') == 1
     assert "FIFO" in str(up.json("topic", "list"))
     sent(up, "wax", ["one", "two"])
     received(up, "wax", "combs", 2)

@@ -20,6 +20,7 @@ from aerobee.store.format.reserved_properties import (
     allowed_of,
     check_property,
     may_be_illegal,
+    without_received,
 )
 from tests.support.stores import batch_with
 
@@ -134,3 +135,13 @@ def test_a_refusal_names_the_property_and_says_what_to_do(
     assert sentence in str(refused.value)
     assert "leave it out" in str(refused.value)
     assert value == "1" or value == "3" or value not in str(refused.value)
+
+
+def test_what_brokers_and_readers_added_is_dropped_and_nothing_else() -> None:
+    mine = encode_properties({"UNIQ_KEY": HEX, "mine": "POP_CK", "MIN_OFFSETS": "7"})
+    added = encode_properties({"POP_CK": "1", "TIMER_NEW": "2", "MAX_OFFSET": "3"})
+    assert without_received(mine) is mine
+    assert without_received(added + mine) == without_received(mine + added) == mine
+    wrong = encode_properties({"DELAY": "soon"})
+    assert without_received(wrong) == wrong, "it is for others to refuse"
+    assert without_received(b"") == b""

@@ -184,6 +184,25 @@ def may_be_illegal(joined: bytes) -> bool:
     return _SUSPECT.search(joined) is not None
 
 
+def without_received(properties: bytes) -> bytes:
+    """Without what brokers and readers add to a message: one that was received can be sent on."""
+    if not may_be_illegal(VALUE_END + properties):
+        return properties
+    kept = [
+        segment
+        for segment in properties.split(VALUE_END)
+        if segment and allowed_of(_name_in(segment)) not in _RECEIVED
+    ]
+    return b"".join(segment + VALUE_END for segment in kept)
+
+
+_RECEIVED: Final = (_BROKERS, _READERS)
+
+
+def _name_in(segment: bytes) -> str:
+    return segment.partition(NAME_END)[0].decode("utf-8", "replace")
+
+
 def _suspect_pattern() -> re.Pattern[bytes]:
     """Finds 0x02, then a name that may not be sent, or one whose value has another form."""
     by_first: dict[str, list[str]] = {}

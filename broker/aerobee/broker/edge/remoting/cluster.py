@@ -1,7 +1,7 @@
-"""What a broker asks nameservers for its clients: topics belong to the cluster, not to a broker.
+"""What a broker asks nameservers for its clients.
 
-RocketMQ's tools change one broker after the other. The first of these requests changes the cluster;
-the others find that there is nothing left to do.
+A topic belongs to the cluster; its queues are on some broker groups. RocketMQ's tools ask one
+broker after the other: each gets its queues by its own request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import (
     CREATE_TOPIC,
     DELETE_TOPIC,
-    DESCRIBE_CLUSTER,
     QUERY_ROUTE,
     UPDATE_TOPIC,
     Method,
@@ -46,11 +45,11 @@ _TIMEOUT_MS: Final = 2_500
 
 @dataclass(frozen=True, slots=True)
 class TopicWish:
-    """A topic as a tool wants each broker to have it."""
+    """A topic as a tool wants it at one broker."""
 
     name: str
     queues: int
-    """On each broker."""
+    """On this broker's group."""
     perm: int
     order: bool
     attributes: Mapping[str, str]
@@ -113,44 +112,29 @@ class Cluster:
         return TopicRoute.from_proto(answer)
 
     async def put_topic(self, connection: Connection, wanted: TopicWish) -> None:
-        """Create a topic on all brokers, or change it. Raises AerobeeError."""
-        try:
-            known = self._guard.topic(wanted.name)
-        except TopicNotFound:
+        """Create a topic with queues on this broker's group, or change it: give it queues here, or
+        more of them, and its other settings everywhere. Raises AerobeeError."""
+        known = self._guard.knows(wanted.name)
+        if not known:
             about_to_create(TOPICS_CREATED)
-            total = wanted.queues * await self._replica_sets(connection)
             try:
-                await self._create(connection, wanted, total)
+                await self._create(connection, wanted)
                 return
             except TopicExists:
-                pass  # this broker has no queue of it
-            queues: int | None = None
-        else:
-            has = known.write_queue_count or known.read_queue_count
-            if wanted.queues < has:
-                raise InvalidArgument(
-                    f"topic {wanted.name} has {has} queues here, and queues with messages are not "
-                    f"removed: ask for at least {has}, or use `aerobee topic spread`"
-                )
-            is_more = wanted.queues > has
-            queues = wanted.queues * await self._replica_sets(connection) if is_more else None
+                pass  # on other brokers
         change = nameserver_pb2.UpdateTopicRequest(
             cluster=self.name, name=wanted.name, perm=wanted.perm, order=wanted.order
         )
         change.attributes.update(wanted.attributes)
-        if queues is not None:
-            change.queues = queues
+        change.queues_by_broker[self._parts.config.broker_name] = wanted.queues
         await self._call(connection, UPDATE_TOPIC, change)
 
-    async def _create(self, connection: Connection, wanted: TopicWish, total: int) -> None:
+    async def _create(self, connection: Connection, wanted: TopicWish) -> None:
         creation = nameserver_pb2.CreateTopicRequest(
-            cluster=self.name,
-            name=wanted.name,
-            queues=total,
-            perm=wanted.perm,
-            order=wanted.order,
+            cluster=self.name, name=wanted.name, perm=wanted.perm, order=wanted.order
         )
         creation.attributes.update({name: one for name, one in wanted.attributes.items() if one})
+        creation.queues_by_broker[self._parts.config.broker_name] = wanted.queues
         await self._call(connection, CREATE_TOPIC, creation)
 
     async def delete_topic(self, connection: Connection, name: str) -> None:
@@ -160,12 +144,6 @@ class Cluster:
             await self._call(connection, DELETE_TOPIC, request)
         except TopicNotFound:
             return
-
-    async def _replica_sets(self, connection: Connection) -> int:
-        """How many broker groups get queues of a new topic."""
-        request = nameserver_pb2.DescribeClusterRequest(cluster=self.name)
-        described = await self._call(connection, DESCRIBE_CLUSTER, request)
-        return len({each.identity.broker_name for each in described.last_heartbeats}) or 1
 
     async def _call(self, connection: Connection, method: Method[Q, R], request: Q) -> R:
         """For the user of the running call, whose rights were checked here."""

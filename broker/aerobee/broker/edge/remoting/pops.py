@@ -372,6 +372,13 @@ class _Notifying(_Waiting):
             return None
         return self._request.answer(fields={"hasMsg": "true", "pollingFull": "false"})
 
+    def _reply(self, answer: Command) -> None:
+        super()._reply(answer)
+        # It takes nothing: what woke it is there for the next one.
+        for key in self.keys:
+            if self._pops.has_messages((key,)):
+                self._pops.bells.ring(key)
+
 
 def _parts(received: Sequence[Received]) -> list[PoppedFrom]:
     found: dict[tuple[str, int], list[int]] = {}

@@ -82,7 +82,7 @@ class RemotingSettings:
         return request.answer(body=json_bodies.write({"topicList": []}))
 
     async def put_topic(self, connection: Connection, request: Command) -> Command:
-        """Code 17: in the whole cluster. Raises AerobeeError."""
+        """Code 17: queues on this broker's group, the rest in the cluster. Raises AerobeeError."""
         fields = request.fields
         queues = read.number(fields, "writeQueueNums")
         if queues != read.number(fields, "readQueueNums", queues):
