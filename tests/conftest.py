@@ -59,6 +59,11 @@ LONG_FILES = (
 
 ON_SPARK = "tests/offset_audit"
 """All of it in one fork, so that there is one session of Spark, and one JVM on few cores."""
+OFF_SPARK = tuple(
+    f"{ON_SPARK}/damages/test_{name}.py"
+    for name in ("cluster_damages", "motion", "random_damages", "damage_traces")
+)
+"""But for these, which are long and need none."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,7 +77,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def scope_of(nodeid: str) -> str:
     """Of which a fork takes all tests, in order: a file, or a folder that shares more."""
-    return ON_SPARK if nodeid.startswith(ON_SPARK) else nodeid.partition("::")[0]
+    return ON_SPARK if is_on_spark(nodeid) else nodeid.partition("::")[0]
+
+
+def is_on_spark(nodeid: str) -> bool:
+    return nodeid.startswith(ON_SPARK) and not nodeid.startswith(OFF_SPARK)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -90,10 +99,11 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first: begun last, one would keep its fork busy when others have nothing to do."""
-    order = {f"tests/{name}": place for place, name in enumerate(LONG_FILES)}
+    order = {name: place for place, name in enumerate(OFF_SPARK)}
+    order |= {f"tests/{name}": place for place, name in enumerate(LONG_FILES, len(order))}
 
     def place(item: pytest.Item) -> int:
-        if item.nodeid.startswith(ON_SPARK):
+        if is_on_spark(item.nodeid):
             return -1
         return order.get(item.nodeid.partition("::")[0], len(order))
 

@@ -120,7 +120,6 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
     "cli": (
         (
             "audit_display.py",
-            "console_pages.py",
             "etcd_backup.py",
             "etcd_members.py",
             "failures.py",
@@ -132,6 +131,7 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
         (
             "config_command.py",
             "config_reference.py",
+            "console_pages.py",
             "declared",
             "drain.py",
             "message_lines.py",

@@ -49,6 +49,8 @@ def test_commands_show_the_certificate_of_a_user(tmp_path: Path) -> None:
         up.run("produce", "greetings", given="again\n")
         assert sorted(received(up, "greetings", "shop", 2)) == ["again", "hello"]
         assert "user shop may not" in up.run("topic", "create", "x", expect=range(1, 5)).stderr
+        console = up.run("console", "--port", "0", expect=range(1, 5)).stderr
+        assert "every visitor would be that user" in console
         up.environment = {"AEROBEE_TLS_CERTIFICATE": "", "AEROBEE_TLS_KEY": ""}
         refused = up.run("produce", "greetings", given="x\n", expect=range(1, 5))
         assert "does not say who makes it" in refused.stderr

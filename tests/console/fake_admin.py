@@ -11,6 +11,7 @@ from aerobee import (
     Broker,
     BrokerGroup,
     ClusterState,
+    DeletedGroup,
     Group,
     GroupQueueState,
     GroupSummary,
@@ -246,6 +247,9 @@ class FakeAdmin:
             {
                 "summaries": self._summaries,
                 "describe": self._describe,
+                "delete": lambda name, force=False: self._changed(
+                    "delete group", (name, force), DeletedGroup(4, 1)
+                ),
                 "configure": lambda name, **wanted: self._changed("configure", (name, wanted), {}),
             },
         )
@@ -255,6 +259,7 @@ class FakeAdmin:
                 "list": lambda: AnswerList(seen.topics.values()),
                 "describe": self._topic,
                 "create": self._created,
+                "delete": lambda name: self._changed("delete topic", name, None),
                 "update": lambda name, **wanted: self._changed("update", (name, wanted), None),
             },
         )
@@ -333,12 +338,15 @@ class FakeAdmin:
             self,
             {
                 "list": lambda topic="", **_: OpenTransactions(seen.open, False, seen.unanswered),
+                "check": lambda topic, name: self._changed("check", name, True),
                 "commit": lambda topic, name: seen.changes.append(("commit", name)),
                 "rollback": lambda topic, name: seen.changes.append(("rollback", name)),
             },
         )
         self.audit_log = Part(self, {"last": self._audit_lines})
-        self.brokers = Part(self, {"statistics": self._no_statistics})
+        self.brokers = Part(
+            self, {"statistics": self._no_statistics, "check_audit": lambda address: None}
+        )
 
     def _audit_lines(self, **wanted: Any) -> AuditLines:
         self.seen.wanted.append(wanted)

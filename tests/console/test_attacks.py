@@ -44,6 +44,7 @@ WRITES: list[tuple[str, dict[str, Any]]] = [
     ("/scheduled", {"act": "move", "handle": "h", "name": "m", "to": "2030-01-01T00:00+00:00"}),
     ("/transactions", {"act": "commit", "topic": "t", "id": "x", "confirm": "commit"}),
     ("/transactions", {"act": "rollback", "topic": "t", "id": "x", "confirm": "rollback"}),
+    ("/transactions", {"act": "check", "topic": "t", "id": "x"}),
     ("/scheduled/recurring/one", {"act": "pause", "name": "s"}),
     ("/scheduled/recurring/one", {"act": "resume", "name": "s"}),
     ("/scheduled/recurring/one", {"act": "run", "name": "s"}),
@@ -54,6 +55,8 @@ WRITES: list[tuple[str, dict[str, Any]]] = [
     ("/users/ada", {"act": "forget"}),
     ("/users/ada", {"act": "remove policy", "resource": "Topic:t"}),
     ("/users/ada", {"act": "delete", "confirm": "ada"}),
+    ("/topics/orders/delete", {"confirm": "orders"}),
+    ("/groups/g/delete", {"confirm": "g", "members": "end"}),
     ("/new-topic", {"act": "do", "name": "new", "permission": "rw"}),
     ("/topics/orders/change", {"act": "do", "queues": "3", "permission": "rw"}),
     ("/topics/orders/send", {"act": "do", "body": "hello"}),
@@ -152,6 +155,10 @@ PAGES = [
     "/clients",
     f"/clients?q={NASTY}",
     f"/clients?q=&after={NASTY}&group={NASTY}",
+    "/topics/orders/delete",
+    f"/topics/{NASTY}/delete",
+    "/groups/g/delete",
+    "/offset-audit",
     "/audit-log",
     f"/audit-log?caller={NASTY}&method={NASTY}&about={NASTY}",
     f"/audit-log?since={NASTY}&until={NASTY}",
@@ -311,7 +318,17 @@ async def test_a_user_without_the_right_is_told_which_one(
     full.users = USERS
     denied = errors.AccessDenied("user ada may not: this needs Update on Group:g")
     calls = (
-        *("reset", "resend", "drop", "recall", "deliver_now", "move", "commit", "rollback"),
+        *(
+            "reset",
+            "resend",
+            "drop",
+            "recall",
+            "deliver_now",
+            "move",
+            "commit",
+            "rollback",
+            "check",
+        ),
         *("pause", "resume", "run_now", "remove", "add", "change", "create", "update"),
         *("configure", "send", "enable", "rotate", "forget_former_secret", "delete", "put"),
     )
@@ -328,7 +345,7 @@ async def test_a_user_without_the_right_is_told_which_one(
 async def looked_at(browser: Browser, path: str, fields: dict[str, Any]) -> dict[str, str]:
     """The hidden fields of a form; of one that shows what it would do, after that was seen."""
     tokens = await browser.tokens("/groups/g/reset?topic=orders&to=first")
-    if fields["act" if "act" in fields else "topic"] == "do":
+    if fields.get("act") == "do":
         shown = await browser.post(path, {**fields, **tokens, "act": "look"})
         assert shown.status_code == 200, shown.text
         found = re.search(r'name="seen" value="(\w+)"', shown.text)

@@ -9,6 +9,16 @@ from xml.etree import ElementTree
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
+def test_the_pictures_of_the_console_are_small_and_shown() -> None:
+    script = runpy.run_path(str(DOCS / "pictures" / "photograph_console.py"))
+    page = (DOCS / "console.md").read_text("utf-8")
+    for picture in script["PICTURES"]:
+        file = DOCS / "pictures" / f"{picture.name}.png"
+        assert file.stat().st_size <= script["BYTES_MAX"]
+        assert f"pictures/{file.name}" in page
+    assert {each.theme for each in script["PICTURES"]} == {"light", "dark"}
+
+
 def test_the_pictures_are_what_their_source_draws() -> None:
     pictures = runpy.run_path(str(DOCS / "pictures" / "draw.py"))["PICTURES"]
     drawn = {f"{picture.name}.svg": picture.svg() for picture in pictures}

@@ -24,6 +24,7 @@ from aerobee.store.format.record_layout import (
     SIZE_AT,
     STORE_TIMESTAMP_AT,
 )
+from tests.golden_stores.conftest import GoldenStore
 from tests.offset_audit.store_rows import store_rows
 from tests.support.damaged_stores import (
     CONFIG,
@@ -361,6 +362,20 @@ def chain(file: Path, number: int) -> list[int]:
         at = GEOMETRY.entry_at(number) + 16
         number = int.from_bytes(data[at : at + 4], "big")
     return passed
+
+
+@pytest.mark.parametrize(("name", "files"), [("clean-small", 5), ("ipv6-v2", 1)])
+def test_keys_of_a_lost_index_file_of_apache_are_missed(
+    tmp_path: Path, name: str, files: int
+) -> None:
+    """After a clean stop: the first, one in the middle, the last or the only one."""
+    root = GoldenStore(name, tmp_path).root
+    paths = sorted((root / "index").iterdir())
+    assert (len(paths), lost_keys(root)) == (files, 0)
+    for path in paths:
+        aside = path.rename(tmp_path / "aside")
+        assert lost_keys(root) > 0, path
+        aside.rename(path)
 
 
 def test_the_sizes_of_index_files_are_found_in_them(store: Path) -> None:

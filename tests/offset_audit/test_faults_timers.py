@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ np = pytest.importorskip("numpy")
 
 FIRST, SECOND, LAST = (f"timerlog/{base:020}" for base in (0, 1_024, 2_048))
 LAST_WAITING = 2
+TOO_FAR = "config/timercheck: it says that the timer log was written up to byte "
 
 
 def faults(root: Path) -> list[str]:
@@ -40,6 +42,15 @@ def lose_middle(root: Path) -> None:
 
 def foreign_content(root: Path) -> None:
     (root / LAST).write_bytes(b"not a timer log" * 20)
+
+
+def lose_all(root: Path) -> None:
+    shutil.rmtree(root / "timerlog")
+
+
+def other_checkpoint(root: Path) -> None:
+    """Its first number is a time, too."""
+    shutil.copyfile(root / "checkpoint", root / "config" / "timercheck")
 
 
 def other_message(root: Path) -> None:
@@ -67,6 +78,8 @@ def empty_slots(root: Path) -> None:
         (lose_file, "timerwheel: "),
         (lose_middle, f"{FIRST}: {LAST.rpartition('/')[2]} does not follow it"),
         (foreign_content, f"{LAST}: after 0 records it has bytes that are none"),
+        (lose_all, f"{TOO_FAR}2308, but timerlog has no file"),
+        (other_checkpoint, TOO_FAR),
         (other_message, f"{LAST}: a record names no timer at byte 1 of the log"),
         (other_previous, f"{LAST}: a record follows 12 in its slot, not "),
         (empty_slots, "timerwheel: "),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
+
+from aerobee.cli.failures import EnvironmentFailure
 
 if TYPE_CHECKING:
     from aerobee import AdminClient
@@ -35,6 +38,52 @@ def console_on(
         )
 
     return Console(settings, make, cluster=cluster, examine=_examine)
+
+
+async def check_certificate(nameserver: str, cluster: str, tls: TlsConfig | bool) -> None:
+    """Whether the console's own certificate leaves visitors strangers.
+
+    Raises:
+        EnvironmentFailure: it proves a user, who every visitor would be.
+        AerobeeError: the cluster cannot be asked.
+    """
+    from aerobee import AdminClient, user_credentials
+    from aerobee.access.credentials import Anonymous
+
+    if isinstance(tls, bool) or not str(tls.certificate):
+        return
+    stranger = user_credentials(f"nobody-{token_hex(4)}", token_hex(16))
+    is_unknown = list[bool]()
+    for credentials in (Anonymous(), stranger):
+        async with AdminClient(
+            nameserver,
+            cluster,
+            timeout=QUESTION_S,
+            await_cluster_ms=0,
+            tls=tls,
+            credentials=credentials,
+        ) as admin:
+            is_unknown.append(await _is_unknown(admin))
+    # Without access control, nobody is unknown.
+    if is_unknown == [False, True]:
+        raise EnvironmentFailure(
+            f"{tls.certificate} proves a user of the cluster, and every visitor would be that user "
+            "without signing in; give a certificate that proves none, or "
+            "--allow-certificate-user if that is what you want"
+        )
+
+
+async def _is_unknown(admin: AdminClient) -> bool:
+    """Raises AerobeeError."""
+    from aerobee.runtime.errors import AccessDenied, Unauthenticated
+
+    try:
+        await admin.cluster()
+    except Unauthenticated:
+        return True
+    except AccessDenied:
+        return False
+    return False
 
 
 async def _examine(admin: AdminClient) -> Sequence[Mapping[str, Any]]:

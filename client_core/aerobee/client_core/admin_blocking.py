@@ -168,6 +168,7 @@ class BlockingTransactions(BlockingPart[Transactions]):
 
     list = _blocking(Transactions.list)
     message = _blocking(Transactions.message)
+    check = _blocking(Transactions.check)
     commit = _blocking(Transactions.commit)
     rollback = _blocking(Transactions.rollback)
 
@@ -176,6 +177,7 @@ class BlockingBrokerAdmin(BlockingPart[BrokerAdmin]):
     """`BrokerAdmin`, blocking."""
 
     statistics = _blocking(BrokerAdmin.statistics)
+    check_audit = _blocking(BrokerAdmin.check_audit)
     clean = _blocking(BrokerAdmin.clean)
     hand_over = _blocking(BrokerAdmin.hand_over)
     remove_replica = _blocking(BrokerAdmin.remove_replica)

@@ -9,12 +9,13 @@ from typing import Any, Final
 from google.protobuf.json_format import MessageToDict
 
 from aerobee.client_core.admin_cluster import BrokerGroup, broker_group
+from aerobee.client_core.audit import Audit
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.defaults import milliseconds
 from aerobee.client_core.master_search import Masters
 from aerobee.cluster_view.methods import CLEAN_STORE, GET_STATS, HAND_OVER, REMOVE_REPLICA
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.v1 import broker_pb2, nameserver_pb2
+from aerobee.v1 import audit_pb2, broker_pb2, nameserver_pb2
 
 CLEAN_TIMEOUT_MS: Final = 300_000
 """A command removes up to 200 segments, with a pause after each."""
@@ -122,6 +123,14 @@ class BrokerAdmin:
         return broker_statistics(
             await self._channels.call(address, GET_STATS, request, timeout_ms=self._timeout_ms)
         )
+
+    async def check_audit(self, address: str) -> None:
+        """Whether the caller could audit this broker; reads next to nothing. Raises AccessDenied:
+        it needs Get on the cluster, and no topic denied. Busy: too many audits read from it."""
+        request = audit_pb2.SnapshotRequest(tables=[audit_pb2.SNAPSHOT_EPOCHS])
+        audit = Audit(self._channels, timeout_ms=self._timeout_ms)
+        async for _ in audit.snapshot(address, request):
+            pass
 
     async def clean(
         self,

@@ -11,7 +11,12 @@ from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.master_search import Masters, nobody_answers, search_masters
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.offsets import all_of
-from aerobee.cluster_view.methods import END_TRANSACTION, GET_MESSAGE, LIST_TRANSACTIONS
+from aerobee.cluster_view.methods import (
+    CHECK_TRANSACTION,
+    END_TRANSACTION,
+    GET_MESSAGE,
+    LIST_TRANSACTIONS,
+)
 from aerobee.cluster_view.route import Endpoint, MessageQueue
 from aerobee.runtime import errors
 from aerobee.store.format.record import Record
@@ -250,6 +255,40 @@ class Transactions:
         """Its message is never delivered. Raises as `commit`."""
         await self._end(topic, transaction_id, TransactionOutcome.ROLLED_BACK)
 
+    async def check(self, topic: str, transaction_id: str) -> bool:
+        """Have a producer asked now how an open transaction ends, and not at the next scan; the
+        answer comes to the broker later. False: no producer is connected that can be asked.
+
+        Raises:
+            MessageNotFound: no broker that answers has such an open transaction.
+            InvalidArgument: it has just begun, and its producer may still work on it.
+            NoBrokerAvailable, DeadlineExceeded, Unreachable, Busy.
+        """
+        call = await self._masters.roll_call()
+        if not call.masters:
+            raise nobody_answers(call.absent)
+        request = broker_pb2.CheckTransactionRequest(topic=topic, transaction_id=transaction_id)
+
+        async def ask(endpoint: Endpoint) -> bool | errors.AerobeeError:
+            try:
+                answer = await self._channels.call(
+                    endpoint.address, CHECK_TRANSACTION, request, timeout_ms=self._timeout_ms
+                )
+            except errors.AerobeeError as error:
+                return error
+            return answer.asked
+
+        answers = await all_of([ask(each) for each in call.masters])
+        known = [each for each in answers if not isinstance(each, errors.AerobeeError)]
+        if known:
+            return any(known)
+        raise _not_known(
+            topic,
+            transaction_id,
+            [each for each in answers if isinstance(each, errors.AerobeeError)],
+            call.absent,
+        )
+
     # ---------------------------------------------------------------------- asking
 
     async def _end(self, topic: str, transaction_id: str, wanted: TransactionOutcome) -> None:
@@ -276,18 +315,28 @@ class Transactions:
         if outcomes:
             return
         failures = [each for each in answers if isinstance(each, errors.AerobeeError)]
-        for failure in failures:
-            if not isinstance(failure, errors.MessageNotFound):
-                raise failure
-        if call.absent:
-            raise errors.NoBrokerAvailable(
-                f"no broker that answers has transaction {transaction_id[:64]!r} of topic "
-                f"{topic!r}, and {', '.join(call.absent)} has no master now: ask again later"
-            )
-        raise errors.MessageNotFound(
-            f"no broker has transaction {transaction_id[:64]!r} of topic {topic!r}: it was not "
-            "begun, or is so old that it is forgotten; see `aerobee transaction list`"
+        raise _not_known(topic, transaction_id, failures, call.absent)
+
+
+def _not_known(
+    topic: str,
+    transaction_id: str,
+    failures: Sequence[errors.AerobeeError],
+    absent: Sequence[str],
+) -> errors.AerobeeError:
+    """Why no master has the transaction; the first failure that says something else, if any."""
+    for failure in failures:
+        if not isinstance(failure, errors.MessageNotFound):
+            return failure
+    if absent:
+        return errors.NoBrokerAvailable(
+            f"no broker that answers has transaction {transaction_id[:64]!r} of topic "
+            f"{topic!r}, and {', '.join(absent)} has no master now: ask again later"
         )
+    return errors.MessageNotFound(
+        f"no broker has transaction {transaction_id[:64]!r} of topic {topic!r}: it was not "
+        "begun, or is so old that it is forgotten; see `aerobee transaction list`"
+    )
 
 
 def _open(found: broker_pb2.OpenTransaction, broker_name: str) -> OpenTransaction:

@@ -139,6 +139,11 @@ END_TRANSACTION = Method(
     broker_pb2.EndTransactionRequest,
     broker_pb2.EndTransactionResponse,
 )
+CHECK_TRANSACTION = Method(
+    _TRANSACTION + "CheckTransaction",
+    broker_pb2.CheckTransactionRequest,
+    broker_pb2.CheckTransactionResponse,
+)
 END_TRANSACTIONS = Method(
     _TRANSACTION + "EndTransactions",
     broker_pb2.EndTransactionsRequest,

@@ -22,6 +22,7 @@ from aerobee.console import (
     client_pages,
     cluster_page,
     dead_letter_pages,
+    deletion_pages,
     group_edits,
     group_pages,
     message_pages,
@@ -39,6 +40,7 @@ from aerobee.console import (
 from aerobee.console.clients import Clients, MakeAdmin
 from aerobee.console.editing import EditPages, Subject
 from aerobee.console.guarding import Guarded
+from aerobee.console.offset_audit_page import OffsetAuditPage
 from aerobee.console.sessions import Sessions, SignInLimit
 from aerobee.console.settings import ConsoleSettings
 from aerobee.console.sign_in import SignIn
@@ -120,10 +122,14 @@ class Console:
             self._route("/groups/{name}", group_pages.one_group),
             self._route("/groups/{name}/reset", reset_pages.preview),
             self._route("/groups/{name}/reset", reset_pages.reset, "POST"),
+            self._route("/groups/{name}/delete", deletion_pages.group_preview),
+            self._route("/groups/{name}/delete", deletion_pages.delete_group, "POST"),
             self._route("/groups/{name}/dead-letters", dead_letter_pages.all_letters),
             self._route("/groups/{name}/dead-letters", dead_letter_pages.settle, "POST"),
             self._route("/topics", topics.all_topics),
             self._route("/topics/{name}", topics.one_topic),
+            self._route("/topics/{name}/delete", deletion_pages.topic_preview),
+            self._route("/topics/{name}/delete", deletion_pages.delete_topic, "POST"),
             self._route("/topics/{name}/tail", tails.show),
             self._route("/topics/{name}/tail/events", tails.events),
             *self._edits("/new-topic", topic_edits.new_topic),
@@ -144,6 +150,7 @@ class Console:
             self._route("/transactions", transaction_pages.all_open),
             self._route("/transactions", transaction_pages.end, "POST"),
             self._route("/clients", client_pages.all_clients),
+            self._route("/offset-audit", OffsetAuditPage(self._settings.audit_results).show),
             self._route("/audit-log", audit_log_pages.last_lines),
             self._route("/users", user_pages.all_users),
             self._route("/users/{name}", user_pages.one_user),

@@ -24,6 +24,8 @@ class ConsoleSettings:
     control, the policies of the user decide."""
     show_bodies: bool = True
     """Whether pages show the bodies of messages."""
+    audit_results: str = ""
+    """The folder that `aerobee audit --out` names; empty: no page shows the last audit."""
     certificate: str = ""
     """PEM file for https."""
     key: str = ""

@@ -42,7 +42,7 @@ def reasons(group: Group, summary: GroupSummary | None) -> list[Reason]:
             Reason(
                 f"no member is connected, and {counted(unread, 'message')} "
                 f"{'waits' if unread == 1 else 'wait'}",
-                "start a consumer of this group",
+                "start a consumer of this group; if one runs, it stands still or is cut off",
             )
         )
     elif group.members:

@@ -1,4 +1,4 @@
-"""Open transactions by age, and those that were set aside: committed, or rolled back."""
+"""Open transactions by age, and those that were set aside: checked, committed, or rolled back."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ async def all_open(visit: Visit) -> Response:
 async def end(visit: Visit) -> Response:
     form = await visit.form()
     act, topic, transaction_id = form["act"], form["topic"], form["id"]
+    if act == "check":
+        return await _check(visit, topic, transaction_id)
     if act not in ("commit", "rollback") or form["confirm"] != act:
         raise InvalidArgument("nothing was changed: to confirm, type commit or rollback")
     if act == "commit":
@@ -36,4 +38,18 @@ async def end(visit: Visit) -> Response:
         done = "is rolled back: its message is never delivered"
     visit.changed(f"transaction: {act}", topic, transaction=transaction_id)
     text = f"Transaction {transaction_id} of {topic} {done}."
+    return visit.render("done.html", text=text, back="/transactions")
+
+
+async def _check(visit: Visit, topic: str, transaction_id: str) -> Response:
+    """Has a producer asked, whose answer comes to the broker later."""
+    is_asked = await visit.admin.transactions.check(topic, transaction_id)
+    visit.changed("transaction: check", topic, transaction=transaction_id, asked=is_asked)
+    text = (
+        f"A producer of {topic} is asked about transaction {transaction_id} now: once it answers, "
+        "the transaction is gone from the list."
+        if is_asked
+        else f"Nobody was asked: no producer of {topic} is connected that knows transaction "
+        f"{transaction_id}."
+    )
     return visit.render("done.html", text=text, back="/transactions")

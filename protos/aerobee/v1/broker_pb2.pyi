@@ -382,6 +382,20 @@ class EndTransactionResponse(_message.Message):
     outcome: TransactionOutcome
     def __init__(self, outcome: _Optional[_Union[TransactionOutcome, str]] = ...) -> None: ...
 
+class CheckTransactionRequest(_message.Message):
+    __slots__ = ("topic", "transaction_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    transaction_id: str
+    def __init__(self, topic: _Optional[str] = ..., transaction_id: _Optional[str] = ...) -> None: ...
+
+class CheckTransactionResponse(_message.Message):
+    __slots__ = ("asked",)
+    ASKED_FIELD_NUMBER: _ClassVar[int]
+    asked: bool
+    def __init__(self, asked: _Optional[bool] = ...) -> None: ...
+
 class EndTransactionsRequest(_message.Message):
     __slots__ = ("topic", "committed", "rolled_back", "timeout_ms")
     TOPIC_FIELD_NUMBER: _ClassVar[int]

@@ -562,6 +562,11 @@ class TransactionServiceStub:
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionResponse.FromString,
                 _registered_method=True)
+        self.CheckTransaction = channel.unary_unary(
+                '/aerobee.v1.TransactionService/CheckTransaction',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.CheckTransactionRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.CheckTransactionResponse.FromString,
+                _registered_method=True)
         self.EndTransactions = channel.unary_unary(
                 '/aerobee.v1.TransactionService/EndTransactions',
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionsRequest.SerializeToString,
@@ -590,6 +595,15 @@ class TransactionServiceServicer:
         once: the same end again, late, or from another client is answered with how it ended.
         MESSAGE_NOT_FOUND: there is no such transaction here. DEADLINE_EXCEEDED: it has ended, or not; ask
         again. TOPIC_NOT_FOUND, NOT_WRITABLE_TOPIC: its message cannot be delivered, it stays open.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckTransaction(self, request, context):
+        """The master asks a producer at once how an open transaction ends, instead of with its next scan.
+        MESSAGE_NOT_FOUND: none is open here. INVALID_ARGUMENT: it is so young that its producer may
+        still work on it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -627,6 +641,11 @@ def add_TransactionServiceServicer_to_server(servicer, server):
                     servicer.EndTransaction,
                     request_deserializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionResponse.SerializeToString,
+            ),
+            'CheckTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckTransaction,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.CheckTransactionRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.CheckTransactionResponse.SerializeToString,
             ),
             'EndTransactions': grpc.unary_unary_rpc_method_handler(
                     servicer.EndTransactions,
@@ -674,6 +693,33 @@ class TransactionService:
             '/aerobee.v1.TransactionService/EndTransaction',
             aerobee_dot_v1_dot_broker__pb2.EndTransactionRequest.SerializeToString,
             aerobee_dot_v1_dot_broker__pb2.EndTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.TransactionService/CheckTransaction',
+            aerobee_dot_v1_dot_broker__pb2.CheckTransactionRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.CheckTransactionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -23,7 +23,7 @@ from aerobee.broker.transactions.listing import Wanted
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.rocketmq_api.times import duration
 from aerobee.rpc.grpc_config import Engine, GrpcConfig
-from aerobee.runtime.errors import Busy, NotWritable
+from aerobee.runtime.errors import Busy, InvalidArgument, MessageNotFound, NotWritable
 from aerobee.store.format.delayed_records import HALF_TOPIC
 from aerobee.store.format.transaction_records import (
     ASIDE_TOPIC,
@@ -290,6 +290,39 @@ async def test_after_the_last_check_the_message_is_set_aside_in_apaches_format(
     await begin(producer.client, "T-1")
     assert listed(broker) == ([], ["T-1"])
     assert await seen(broker) == []
+
+
+async def test_an_operator_has_a_producer_asked_before_the_next_scan(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = await start_broker(
+        topics=TOPICS, transactions=TransactionsConfig(timeout_ms=1, check_interval_ms=3_600_000)
+    )
+    client = V2(broker.channel, {"x-mq-client-id": "sender"})
+    await begin(client, "T-1")
+    request = broker_pb2.CheckTransactionRequest(topic=ORDERS, transaction_id="T-1")
+    await until(lambda: listed(broker)[0] == ["T-1"], "the transaction")
+    assert not (await broker.transactions.CheckTransaction(request)).asked, "nobody is there"
+    producer = await connect(broker, "producer", ORDERS)
+    assert (await broker.transactions.CheckTransaction(request)).asked
+    await until(lambda: len(producer.asked) == 1, "the question")
+    await end(client, "T-1", v2.COMMIT)
+    await until(lambda: listed(broker)[0] == [], "its end")
+    with pytest.raises(MessageNotFound, match="T-2"):
+        await broker.feature(Transactions).checks.check_now(TransactionName(ORDERS, "T-2"))
+
+
+async def test_a_transaction_that_has_just_begun_is_not_asked_about(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    """Its producer would not find what it is still writing, and roll back."""
+    broker = await start_broker(topics=TOPICS, transactions=NEVER)
+    producer = await connect(broker, "producer", ORDERS)
+    await begin(V2(broker.channel, {"x-mq-client-id": "sender"}), "T-1")
+    await until(lambda: listed(broker)[0] == ["T-1"], "the transaction")
+    with pytest.raises(InvalidArgument, match="just begun"):
+        await broker.feature(Transactions).checks.check_now(TransactionName(ORDERS, "T-1"))
+    assert producer.asked == []
 
 
 async def test_ends_that_race_with_checks_end_each_transaction_once(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client import ConsumerConfig, PushConsumer, ReceivedMessage, StartFrom
 from aerobee.producer_client import Producer
 from tests.support.real_brokers import BrokerProcess, RouteServer
+from tests.support.sparse_copy import copy_folder
 
 BROKER = "base"
 TOPICS = {"orders": 4, "payments": 2}
@@ -49,7 +49,7 @@ async def build_stores(folder: Path) -> BaseStores:
     afterwards only `billing` goes on. Both folders were closed cleanly."""
     earlier, final = folder / "earlier", folder / "final"
     await _use(final, {"billing": HALF, "shipping": HALF})
-    shutil.copytree(final, earlier)
+    copy_folder(final, earlier)
     await _use(final, {"billing": HALF})
     return BaseStores(earlier, final)
 
@@ -122,7 +122,7 @@ async def consume(nameserver: str, group: str, messages: int) -> None:
 
 def copy_store(base: Path, target: Path, name: str, broker_id: int = 0) -> Path:
     """`base` under another broker's name, so that one audit tells many copies apart."""
-    shutil.copytree(base, target, ignore=shutil.ignore_patterns("lock", "*.bak"))
+    copy_folder(base, target, "lock", "*.bak")
     path = target / STATE_PATH
     state = ReplicaState.decode(path.read_bytes())
     path.write_bytes(replace(state, broker_name=name, broker_id=broker_id).encode())

@@ -29,8 +29,9 @@ from tests.offset_audit.damages.base_store import BaseStores
 from tests.offset_audit.damages.full_store import GOLDEN, build_full_stores, golden_stores
 from tests.offset_audit.damages.named_places import is_named
 from tests.offset_audit.damages.random_damages import damage, segment_bytes_of
-from tests.offset_audit.damages.serving import served
+from tests.offset_audit.damages.serving import Sound, served, sound_store
 from tests.offset_audit.damages.untold_bytes import is_only_untold
+from tests.support.sparse_copy import copy_folder
 
 TOGETHER = 25
 """So many stores are audited at once."""
@@ -62,15 +63,14 @@ def campaign(
     stores: Sequence[BaseStores], folder: Path, seed: int, numbers: range
 ) -> Iterator[Outcome]:
     """The outcome of each damage; one number and seed is always the same damage of a store."""
-    before = [served(each.final, folder / "served", each) for each in stores]
-    assert all("refused" not in each for each in before), before
+    sound = [sound_store(each, folder / "served") for each in stores]
     for begin in range(numbers.start, numbers.stop, TOGETHER):
         some = range(begin, min(begin + TOGETHER, numbers.stop))
         done: dict[int, tuple[str, str]] = {}
         for number in some:
             bases = stores[_store_of(number, len(stores))]
             root = folder / f"d{number}"
-            shutil.copytree(bases.final, root, ignore=shutil.ignore_patterns("lock"))
+            copy_folder(bases.final, root, "lock")
             done[number] = damage(root, bases, random.Random(f"{seed}/{number}"))
         places = tuple(StorePlace(str(folder / f"d{number}"), f"d{number}", 0) for number in some)
         summary = audit(LocalRun(), AuditRequest(stores=places, is_deep=True))
@@ -82,7 +82,7 @@ def campaign(
             place = _store_of(number, len(stores))
             root = folder / f"d{number}"
             given = told.get(root.name, [])
-            outcome = _outcome(number, (kind, text), root, stores[place], before[place], given)
+            outcome = _outcome(number, (kind, text), root, sound[place], given)
             is_unseen = place > 0 and OFFSETS.get(text.partition(":")[0]) == outcome.differs
             is_unseen &= outcome.result == MISSED
             yield replace(outcome, result=UNSEEN) if is_unseen else outcome
@@ -99,30 +99,30 @@ def _outcome(
     number: int,
     done: tuple[str, str],
     root: Path,
-    bases: BaseStores,
-    before: Mapping[str, Any],
+    sound: Sound,
     findings: Sequence[Mapping[str, Any]],
 ) -> Outcome:
     kind, text = done
+    bases, before = sound.bases, sound.served
     where = text.partition(":")[0]
     if findings:
         is_placed = is_named(findings, text, bases.final)
         said = "" if is_placed else "; ".join(str(one["evidence"]) for one in findings)
         return Outcome(number, kind, text, FOUND if is_placed else UNPLACED, said)
-    after = served(root, root.with_name("served"), bases)
+    after = served(root, root.with_name("served"), bases, sound)
     differs = ", ".join(
         f"{name} {after[name]}" if name == "refused" else name
         for name in after
-        if after[name] != before.get(name)
+        if name != "searched" and after[name] != before.get(name)
     )
-    is_forged = kind == "journal entry" and differs == "pop"
+    if not differs:
+        return Outcome(number, kind, text, HARMLESS)
     is_unseen = (
-        is_forged
+        (kind == "journal entry" and differs == "pop")
         or differs == SETTINGS.get(where)
         or is_only_untold(bases.final, root, segment_bytes_of(bases))
     )
-    result = (UNSEEN if is_unseen else MISSED) if differs else HARMLESS
-    return Outcome(number, kind, text, result, differs)
+    return Outcome(number, kind, text, UNSEEN if is_unseen else MISSED, differs)
 
 
 def all_stores(folder: Path) -> list[BaseStores]:

@@ -6,7 +6,6 @@ What waits is due in a day, so that a broker that is started on a copy delivers 
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +34,7 @@ from tests.offset_audit.damages.base_store import (
 )
 from tests.support.grpcio_client import build_channel
 from tests.support.real_brokers import RealBroker, RouteServer
+from tests.support.sparse_copy import copy_folder
 from tests.support.v2_calls import V2
 from tests.support.waiting import until
 
@@ -57,7 +57,7 @@ async def build_full_stores(folder: Path) -> BaseStores:
     """As `build_stores`, of all that a broker keeps."""
     earlier, final = folder / "earlier", folder / "final"
     await _run(final, 0, list(GROUPS))
-    shutil.copytree(final, earlier)
+    copy_folder(final, earlier)
     await _run(final, 1, ("billing",))
     return BaseStores(earlier, final, FULL_TOPICS, FULL_GEOMETRY)
 

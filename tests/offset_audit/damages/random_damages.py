@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
+import os
 import random
-import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from aerobee.store.format.json_config import parse_object, render_json
 from aerobee.store.format.record_layout import BODY_AT, BODY_CRC_AT, BODY_LENGTH_AT
 from tests.offset_audit.damages.base_store import BaseStores
 from tests.offset_audit.damages.store_damages import Place, places
+from tests.support.sparse_copy import copy_file
 
 RANGE_BYTES_MAX = 64
 JOURNAL_PREFIX = "AEROBEE_"
@@ -35,35 +37,46 @@ def random_file(root: Path, chance: random.Random) -> Path:
     return chance.choice(folders[chance.choice(sorted(folders))])
 
 
+def read_at(path: Path, at: int, size: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(at)
+        return file.read(size)
+
+
+def write_at(path: Path, at: int, data: bytes) -> None:
+    """Holes stay holes."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
 def flip_bit(root: Path, _bases: BaseStores, chance: random.Random) -> str:
     path = random_file(root, chance)
-    data = bytearray(path.read_bytes())
-    at, bit = chance.randrange(len(data)), chance.randrange(8)
-    data[at] ^= 1 << bit
-    path.write_bytes(data)
+    at, bit = chance.randrange(path.stat().st_size), chance.randrange(8)
+    write_at(path, at, bytes([read_at(path, at, 1)[0] ^ 1 << bit]))
     return f"{path.relative_to(root)}: bit {bit} of byte {at}"
 
 
 def cut(root: Path, _bases: BaseStores, chance: random.Random) -> str:
     path = random_file(root, chance)
-    data = path.read_bytes()
-    end = chance.randrange(len(data))
-    path.write_bytes(data[:end])
-    return f"{path.relative_to(root)}: cut to {end} of {len(data)} bytes"
+    size = path.stat().st_size
+    end = chance.randrange(size)
+    os.truncate(path, end)
+    return f"{path.relative_to(root)}: cut to {end} of {size} bytes"
 
 
 def swap(root: Path, _bases: BaseStores, chance: random.Random) -> str | None:
     """Two ranges of one file change places."""
     path = random_file(root, chance)
-    data = bytearray(path.read_bytes())
-    size = chance.randint(1, min(RANGE_BYTES_MAX, len(data) // 2 or 1))
-    first = chance.randrange(max(1, len(data) - 2 * size))
-    second = chance.randint(first + size, max(first + size, len(data) - size))
-    one, other = bytes(data[first : first + size]), bytes(data[second : second + size])
+    length = path.stat().st_size
+    size = chance.randint(1, min(RANGE_BYTES_MAX, length // 2 or 1))
+    first = chance.randrange(max(1, length - 2 * size))
+    second = chance.randint(first + size, max(first + size, length - size))
+    one, other = read_at(path, first, size), read_at(path, second, size)
     if len(one) != len(other) or one == other:
         return None
-    data[first : first + size], data[second : second + size] = other, one
-    path.write_bytes(data)
+    write_at(path, first, other)
+    write_at(path, second, one)
     return f"{path.relative_to(root)}: {size} bytes at {first} and {second} exchanged"
 
 
@@ -75,9 +88,9 @@ def foreign_file(root: Path, _bases: BaseStores, chance: random.Random) -> str |
     if path.parent == root or not kin:
         return None
     other = chance.choice(sorted(kin))
-    if other.read_bytes() == path.read_bytes():
+    if filecmp.cmp(other, path, shallow=False):
         return None
-    shutil.copyfile(other, path)
+    copy_file(other, path)
     return f"{path.relative_to(root)}: content of {other.relative_to(root)}"
 
 
@@ -85,9 +98,9 @@ def old_copy(root: Path, bases: BaseStores, chance: random.Random) -> str | None
     """The file as it was half-way."""
     path = random_file(root, chance)
     old = bases.earlier / path.relative_to(root)
-    if not old.exists() or old.read_bytes() == path.read_bytes():
+    if not old.exists() or filecmp.cmp(old, path, shallow=False):
         return None
-    shutil.copyfile(old, path)
+    copy_file(old, path)
     return f"{path.relative_to(root)}: as it was earlier"
 
 

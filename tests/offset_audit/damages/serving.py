@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,41 +18,70 @@ from aerobee.broker.pop.standing import Standing
 from aerobee.domain.names import is_retry_topic
 from aerobee.offset_audit.sources.store.config_files import read_commits
 from aerobee.offset_audit.sources.store.folders import Origin, StoreFolder
+from aerobee.offset_audit.sources.store.open_file import used_size
 from aerobee.offset_audit.sources.store.pending import pending_rows
 from aerobee.offset_audit.sources.store.ranges_facts import store_facts
 from aerobee.store.engine.config import StoreConfig
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.retention.retention_config import RetentionConfig
+from aerobee.store.format.properties import PropertyName
 from aerobee.store.format.record import iterate_records
-from tests.offset_audit.damages.base_store import BROKER, HALF, BaseStores
+from tests.offset_audit.damages.base_store import BROKER, BaseStores
 from tests.support.real_brokers import RealBroker
+from tests.support.sparse_copy import copy_folder
 from tests.support.stores import find_by_key, locate, open_store
 
 BATCH = 256
 BATCH_BYTES = 1 << 20
-KEYS = ("key", "job", "transfer")
 NOT_SERVED = "AEROBEE_"
 """How topics begin that only their broker reads."""
 
 
-def served(root: Path, scratch: Path, bases: BaseStores) -> dict[str, Any]:
+Key = tuple[str, str]
+"""A topic and one of its keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """A store before any damage."""
+
+    bases: BaseStores
+    keys: Sequence[Key]
+    searched: bytes
+    """Digest of what a search for keys reads."""
+    served: Mapping[str, Any]
+
+
+def sound_store(bases: BaseStores, scratch: Path) -> Sound:
+    """What a broker serves of an undamaged store."""
+    messages = served(bases.final, scratch, bases)["messages"]
+    bare = Sound(bases, _keys_of(messages), b"", {})
+    found = served(bases.final, scratch, bases, bare)
+    return replace(bare, searched=found["searched"], served=found)
+
+
+def served(
+    root: Path, scratch: Path, bases: BaseStores, sound: Sound | None = None
+) -> dict[str, Any]:
     """Messages by queue, keys, offsets, what waits and what POP has handed out, topics and groups;
     `refused` if no broker can use it. Apache's stores are only opened: a broker would at once
     deliver what has been due since.
 
     `scratch` is a folder for a copy; it must not exist.
     """
-    shutil.copytree(root, scratch, ignore=shutil.ignore_patterns("lock"))
+    copy_folder(root, scratch, "lock")
     try:
         if bases.is_ours:
             asyncio.run(_use(scratch, bases))
         store = open_store(scratch, config_of(bases))
         try:
-            found = {
-                "messages": _messages(store, bases),
-                "keys": _keys(store, bases),
-                "pop": _popped(store),
-            }
+            searched = _searched(scratch, bases)
+            found: dict[str, Any] = {"messages": _messages(store, bases), "pop": _popped(store)}
+            found["searched"] = searched
+            if sound is not None and searched == sound.searched:
+                found["keys"] = sound.served["keys"]
+            elif sound is not None:
+                found["keys"] = [find_by_key(store, *key) for key in sound.keys]
         finally:
             store.close()
         folder = StoreFolder(str(scratch), Origin())
@@ -119,13 +151,27 @@ def _records(store: MessageStore, topic: str, queue_id: int) -> bytes:
     return b"".join(parts)
 
 
-def _keys(store: MessageStore, bases: BaseStores) -> list[list[bytes]]:
-    return [
-        find_by_key(store, topic, f"{word}-{number}")
-        for topic in bases.topics
-        for word in KEYS
-        for number in range(HALF if bases.is_ours else 0)
-    ]
+def _searched(root: Path, bases: BaseStores) -> bytes:
+    """Equal digests, equal answers: of the index and of the log as far as it was written before."""
+    digest = hashlib.sha256()
+    for path in sorted((root / "index").iterdir()):
+        digest.update(f"{path.name}\n".encode() + path.read_bytes())
+    for path in sorted((bases.final / "commitlog").iterdir()):
+        same = root / "commitlog" / path.name
+        data = same.read_bytes() if same.exists() else b""
+        digest.update(data[: used_size(path.read_bytes())])
+    return digest.digest()
+
+
+def _keys_of(messages: Mapping[str, Sequence[bytes]]) -> list[Key]:
+    """All that users gave to messages that are served."""
+    found: set[Key] = set()
+    for queue, (_, records) in messages.items():
+        topic = queue.rpartition("/")[0]
+        for record in iterate_records(records):
+            names = record.properties.get(PropertyName.KEYS, "").split()
+            found.update((topic, name) for name in names)
+    return sorted(found)
 
 
 def _popped(store: MessageStore) -> list[str]:

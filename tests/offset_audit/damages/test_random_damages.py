@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tests.offset_audit.damages.auditing import audit
 from tests.offset_audit.damages.base_store import BaseStores
 from tests.offset_audit.damages.campaign import FOUND, MISSED, UNPLACED, all_stores, campaign
 from tests.offset_audit.damages.random_damages import CHANGES, damage
+from tests.support.sparse_copy import copy_folder
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ def test_a_run_that_knows_the_undamaged_stores_finds_what_one_that_reads_all_fin
     roots = [tmp_path / f"d{number}" for number in range(DAMAGES)]
     chosen = [stores[number % len(stores)] for number in range(DAMAGES)]
     for root, bases in zip(roots, chosen, strict=True):
-        shutil.copytree(bases.final, root, ignore=shutil.ignore_patterns("lock"))
+        copy_folder(bases.final, root, "lock")
     request = AuditRequest(
         stores=tuple(StorePlace(str(root), root.name, 0) for root in roots), is_deep=True
     )
@@ -73,7 +73,7 @@ def test_a_kind_of_damage_changes_the_store_it_is_done_to_and_says_where(
     bases = stores[0]
     chance = random.Random(f"{SEED}/{kind}")
     root = tmp_path / "store"
-    shutil.copytree(bases.final, root)
+    copy_folder(bases.final, root)
     done = next(text for _ in range(20) if (text := CHANGES[kind](root, bases, chance)) is not None)
 
     def content(store: Path) -> dict[str, bytes]:

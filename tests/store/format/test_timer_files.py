@@ -35,6 +35,8 @@ from aerobee.store.format.timer_wheel import (
 )
 
 I64 = st.integers(-(1 << 63), (1 << 63) - 1)
+NUMBERS = st.integers(0, (1 << 63) - 1)
+TIMES = st.integers(0, (1 << 43) - 1)
 I32 = st.integers(-(1 << 31), (1 << 31) - 1)
 RECORDS = st.builds(
     TimerRecord,
@@ -136,9 +138,17 @@ def test_a_checkpoint_is_one_page() -> None:
     assert TimerCheckpoint.decode(data[:32]) == TimerCheckpoint(1, 2, 3, 4)
 
 
-@given(st.builds(TimerCheckpoint, I64, I64, I64, I64, I64, I64, I64))
+@given(st.builds(TimerCheckpoint, TIMES, I64, NUMBERS, I64, I64, TIMES, I64))
 def test_a_checkpoint_comes_back(checkpoint: TimerCheckpoint) -> None:
     assert TimerCheckpoint.decode(checkpoint.encode()) == checkpoint
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"dataVersion":{"counter":7},"topicConfigTable":{}}', b"\xff" * 32]
+)
+def test_what_is_no_checkpoint_is_refused(data: bytes) -> None:
+    with pytest.raises(TimerCheckpointIllegal, match="impossible values"):
+        TimerCheckpoint.decode(data)
 
 
 def test_a_short_checkpoint_is_refused() -> None:

@@ -177,7 +177,11 @@ class BrokerServer:
         server, transactions = self._rpc.server, parts.transactions
         schedule = ScheduleService(parts.delays.schedule)
         ending = TransactionService(
-            transactions.ends, transactions.listing, transactions.asked, transactions.turns
+            transactions.ends,
+            transactions.listing,
+            transactions.asked,
+            transactions.turns,
+            check_now=transactions.checks.check_now,
         )
         broker_pb2_grpc.add_SendServiceServicer_to_server(_send_service(parts), server)
         broker_pb2_grpc.add_ScheduleServiceServicer_to_server(schedule, server)

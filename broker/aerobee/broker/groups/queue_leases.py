@@ -49,6 +49,7 @@ class QueueLeases:
         "_grace_end_s",
         "_held",
         "_is_granting",
+        "_of_group",
         "_run_number",
         "_wishes",
     )
@@ -69,6 +70,8 @@ class QueueLeases:
         self._counter = 0
         self._is_granting = True
         self._held: dict[GroupQueue, Lease] = {}
+        self._of_group: dict[str, dict[GroupQueue, Lease]] = {}
+        """The same by group, so that one group's need no search."""
         # Revoked queues: the member that may not know yet, and until when it may be unaware.
         self._blocks: dict[GroupQueue, tuple[str, float]] = {}
         # Insertion order is the order of requests.
@@ -96,6 +99,7 @@ class QueueLeases:
     def clear(self) -> None:
         """The run is over: nothing is held or awaited here."""
         self._held.clear()
+        self._of_group.clear()
         self._blocks.clear()
         self._wishes.clear()
         self._by_client.clear()
@@ -313,9 +317,8 @@ class QueueLeases:
 
     def held(self, group: str | None = None) -> list[Lease]:
         """All leases, or one group's, sorted by queue."""
-        return [
-            self._held[key] for key in sorted(self._held) if group is None or key.group == group
-        ]
+        held = self._held if group is None else self._of_group.get(group, {})
+        return [held[key] for key in sorted(held)]
 
     @property
     def held_count(self) -> int:
@@ -361,11 +364,16 @@ class QueueLeases:
     def _install(self, lease: Lease) -> Lease:
         assert lease.key not in self._held, "a queue never has two holders"
         self._held[lease.key] = lease
+        self._of_group.setdefault(lease.key.group, {})[lease.key] = lease
         self._by_client.setdefault((lease.key.group, lease.client_id), set()).add(lease.key)
         return lease
 
     def _end(self, lease: Lease) -> None:
         del self._held[lease.key]
+        of_group = self._of_group[lease.key.group]
+        del of_group[lease.key]
+        if not of_group:
+            del self._of_group[lease.key.group]
         self._forget(lease.key, lease.client_id)
 
     def _withdraw(self, key: GroupQueue, client_id: str) -> None:

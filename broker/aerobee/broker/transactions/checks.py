@@ -18,10 +18,10 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from aerobee.broker.transactions.ends import Ends, ReadHalf
-from aerobee.broker.transactions.pending import PendingHalves
+from aerobee.broker.transactions.pending import PendingHalves, TransactionName
 from aerobee.broker.transactions.questions import Question
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MessageIllegal, MessageNotFound
+from aerobee.runtime.errors import InvalidArgument, MessageIllegal, MessageNotFound, NotMaster
 from aerobee.runtime.log import log_event
 from aerobee.runtime.worker import Worker, warns
 from aerobee.store.format.delayed_records import HALF_TOPIC
@@ -165,6 +165,30 @@ class Checks:
                 await self._pace(half.size)
                 await self._act(half, found)
         self.oldest_since_ms = oldest_ms
+
+    async def check_now(self, name: TransactionName) -> bool:
+        """Ask about one transaction now, as the next scan would. False: no producer can be asked.
+
+        Raises:
+            NotMaster: another replica asks.
+            MessageNotFound: none of that name is open here.
+            InvalidArgument: its producer may still work on it, and would answer too early.
+        """
+        if not self._is_on:
+            raise NotMaster("this broker does not ask producers now; ask the master")
+        halves = self._pending.of(name)
+        if not halves:
+            raise MessageNotFound(
+                f"transaction {name.transaction_id[:64]!r} of topic {name.topic!r} is not open here"
+            )
+        half = halves[-1]
+        if not half.checks and verdict(half, self._clock.now_ms(), self.rules) is Verdict.LEAVE:
+            raise InvalidArgument(
+                "the transaction has just begun, and its producer may still work on it: repeat the "
+                "call once it is old enough for the broker's own first check"
+            )
+        data = await self._read_half(HALF_TOPIC, half)
+        return self._ends.check(half, data, self._ask)
 
     async def _act(self, half: HalfMessage, found: Verdict) -> None:
         try:

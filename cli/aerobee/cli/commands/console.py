@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aerobee.cli.console_pages import console_on
+from aerobee.cli.console_pages import check_certificate, console_on
 from aerobee.cli.event_loop import run_until_signal
 from aerobee.cli.output import remark, say
 from aerobee.cli.target import Target, connection_options
@@ -59,6 +59,17 @@ PORT_DEFAULT = 8088
     is_flag=True,
     help="A proxy in front of it speaks https to browsers.",
 )
+@click.option(
+    "--allow-certificate-user",
+    is_flag=True,
+    help="Start although --tls-certificate proves a user, who every visitor then is.",
+)
+@click.option(
+    "--audit-results",
+    default="",
+    metavar="DIR",
+    help="Show the last offset audit, from the folder of `aerobee audit --out`.",
+)
 @connection_options
 def console(
     target: Target,
@@ -70,6 +81,8 @@ def console(
     https_certificate: str,
     https_key: str,
     behind_proxy: bool,
+    audit_results: str,
+    allow_certificate_user: bool,
 ) -> None:
     """Show the cluster in a browser, until Ctrl-C.
 
@@ -88,6 +101,7 @@ def console(
         certificate=https_certificate,
         key=https_key,
         behind_tls=behind_proxy,
+        audit_results=audit_results,
     )
     if bool(https_certificate) != bool(https_key):
         raise click.UsageError("--https-certificate and --https-key belong together")
@@ -98,12 +112,17 @@ def console(
         )
     configure_logging(LogConfig())
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    run_until_signal(lambda stop: _serve(target, settings, stop))
+    is_checked = not allow_certificate_user
+    run_until_signal(lambda stop: _serve(target, settings, stop, is_checked=is_checked))
 
 
-async def _serve(target: Target, settings: ConsoleSettings, stop: asyncio.Event) -> None:
+async def _serve(
+    target: Target, settings: ConsoleSettings, stop: asyncio.Event, *, is_checked: bool
+) -> None:
     from aerobee.console.serving import serve
 
+    if is_checked:
+        await check_certificate(target.nameserver, target.cluster, target.tls)
     if settings.allow_changes:
         remark("without access control, everyone who reaches it may change things")
     pages = console_on(target.nameserver, target.cluster, target.tls, settings)

@@ -141,6 +141,27 @@ def show(target: Target, topic: str, transaction_id: str) -> None:
 
 @transaction.command()
 @click.argument("topic", shell_complete=topic_names)
+@click.argument("transaction_id", metavar="ID")
+@json_option
+@target_options
+def check(target: Target, topic: str, transaction_id: str, as_json: bool) -> None:
+    """Have a producer asked now how the open transaction ID of TOPIC ends.
+
+    The broker would ask with its next scan; the answer comes to it later. Exit code 1: no producer
+    is connected that can be asked.
+    """
+    is_asked = target.administer(lambda admin: admin.transactions.check(topic, transaction_id))
+    if as_json:
+        print_json({"topic": topic, "transactionId": transaction_id, "asked": is_asked})
+    elif is_asked:
+        say(f"a producer of {topic} is asked about {transaction_id}")
+    if not is_asked:
+        remark(f"no producer of {topic} is connected that can be asked", always=True)
+        raise click.exceptions.Exit(NEGATIVE)
+
+
+@transaction.command()
+@click.argument("topic", shell_complete=topic_names)
 @ids_argument
 @yes_option
 @json_option

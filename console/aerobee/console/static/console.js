@@ -27,6 +27,8 @@
   for (const name of ["htmx:sendError", "htmx:timeout"]) {
     document.body.addEventListener(name, () => stale("The console does not answer; the page keeps trying."));
   }
+  // On a telephone the pages are one row that can be moved.
+  document.querySelector(".bar [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
   // The session has ended: the answer is the page to sign in, which has no such section.
   document.body.addEventListener("htmx:beforeSwap", (event) => {
     if (new URL(event.detail.xhr.responseURL).pathname === "/sign-in") {

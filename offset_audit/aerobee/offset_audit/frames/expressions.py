@@ -35,6 +35,7 @@ _COMPARED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_AFTER_A_SUM: Final = frozenset({*_COMPARED, "<=>", "is", "between", "rlike", "not", "in"})
 _COUNTED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -42,6 +43,8 @@ _COUNTED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "/": lambda left, right: left / right if right else None,
     "div": divided,
 }
+_SUMMED: Final = frozenset({"+", "-"})
+_MULTIPLIED: Final = frozenset({"*", "/", "div"})
 _CONSTANTS: Final = {"true": True, "false": False, "null": None}
 _POSITIONAL: Final = ("row_number", "lag", "lead")
 
@@ -114,6 +117,8 @@ class _Reader:
         self._prefix = prefix
         self.windows: list[Over] = []
         self._tokens: list[tuple[str, str]] = []
+        self._words: list[str] = []
+        """Of each token what `took` looks for, "" for none; at least one more follows."""
         at = 0
         rest = len(text.rstrip())
         while at < rest:
@@ -121,8 +126,10 @@ class _Reader:
             if found is None:
                 raise ValueError(f"cannot read {text[at : at + 20]!r} of {text!r}")
             kind = str(found.lastgroup)
-            self._tokens.append((kind, found[kind]))
+            self._tokens.append((kind, token := found[kind]))
+            self._words.append(token.lower() if kind in ("name", "sign") else "")
             at = found.end()
+        self._words.append("")
         self._next = 0
 
     # ------------------------------------------------------------------ tokens
@@ -148,17 +155,17 @@ class _Reader:
         if self._next < len(self._tokens):
             raise ValueError(f"{self._tokens[self._next][1]!r} is too much in {self._text!r}")
 
-    def _is(self, word: str, ahead: int = 0) -> bool:
-        if self._next + ahead >= len(self._tokens):
-            return False
-        kind, token = self._tokens[self._next + ahead]
-        return kind in ("name", "sign") and token.lower() == word
+    def _is(self, word: str) -> bool:
+        return self._words[self._next] == word
 
     def took(self, *words: str) -> bool:
         """Whether these tokens came next, in order; if so they are consumed."""
-        if not all(self._is(word, place) for place, word in enumerate(words)):
-            return False
-        self._next += len(words)
+        at = self._next
+        for word in words:  # none after the last token is any word
+            if self._words[at] != word:
+                return False
+            at += 1
+        self._next = at
         return True
 
     def need(self, word: str) -> None:
@@ -192,12 +199,15 @@ class _Reader:
 
     def _compared(self) -> Value:
         left = self._sum()
+        word = self._words[self._next]
+        if word not in _AFTER_A_SUM:
+            return left
         if self.took("<=>"):
             right = self._sum()
             return lambda row: identity(left(row)) == identity(right(row))
-        for sign, compare in _COMPARED.items():
-            if self.took(sign):
-                return known(compare, left, self._sum())
+        if word in _COMPARED:
+            self._next += 1
+            return known(_COMPARED[word], left, self._sum())
         if self.took("is", "not", "null"):
             return lambda row: left(row) is not None
         if self.took("is", "null"):
@@ -216,13 +226,13 @@ class _Reader:
 
     def _sum(self) -> Value:
         found = self._product()
-        while self._is("+") or self._is("-"):
+        while self._words[self._next] in _SUMMED:
             found = known(_COUNTED[self._word()[1]], found, self._product())
         return found
 
     def _product(self) -> Value:
         found = self._single()
-        while self._is("*") or self._is("/") or self._is("div"):
+        while self._words[self._next] in _MULTIPLIED:
             found = known(_COUNTED[self._word()[1].lower()], found, self._single())
         return found
 
@@ -231,9 +241,11 @@ class _Reader:
     def _single(self) -> Value:
         found = self._begun()
         while True:
-            if self.took("."):
+            if self._is("."):
+                self._next += 1
                 found = _member(found, self._word()[1])
-            elif self.took("["):
+            elif self._is("["):
+                self._next += 1
                 place = self.either()
                 self.need("]")
                 found = FUNCTIONS["get"]([found, place])
@@ -363,11 +375,12 @@ class _Reader:
             raise ValueError(f"{word!r} takes other arguments in {self._text!r}") from error
 
     def _parameters(self) -> tuple[str, ...] | None:
-        if self._is("->", 1):
+        words = self._words[self._next : self._next + 6]
+        if words[1:2] == ["->"]:
             name = self._word()[1]
             self.need("->")
             return (name,)
-        if self._is("(") and self._is(",", 2) and self._is(")", 4) and self._is("->", 5):
+        if words[::2] == ["(", ",", ")"] and words[5:] == ["->"]:
             names = self._tokens[self._next + 1][1], self._tokens[self._next + 3][1]
             self._next += 6
             return names

@@ -20,8 +20,12 @@ _LAYOUT: Final = struct.Struct(">qqqqqqq")
 _SIZE_MIN: Final = 32
 
 
+# The year 2248, as in the checks of the store's own checkpoint.
+_TIME_END_MS: Final = 1 << 43
+
+
 class TimerCheckpointIllegal(ValueError):
-    """Too few bytes for a timer checkpoint."""
+    """Bytes that no timer wrote as its checkpoint: too few, or with impossible times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +54,22 @@ class TimerCheckpoint:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """The checkpoint in a file's bytes. Raises TimerCheckpointIllegal below 32 bytes."""
+        """The checkpoint in a file's bytes.
+
+        Raises:
+            TimerCheckpointIllegal: less than 32 bytes, or impossible values.
+        """
         if len(data) < _SIZE_MIN:
             raise TimerCheckpointIllegal(
                 f"the timer checkpoint has {len(data)} bytes, at least {_SIZE_MIN} expected; "
                 "delete it to have the timer log read from its start"
             )
-        return cls(*_LAYOUT.unpack(data[: _LAYOUT.size].ljust(_LAYOUT.size, b"\0")))
+        found = cls(*_LAYOUT.unpack(data[: _LAYOUT.size].ljust(_LAYOUT.size, b"\0")))
+        times = (found.last_read_time_ms, found.changed_ms)
+        if min(times) < 0 or max(times) >= _TIME_END_MS or found.last_queue_offset < 0:
+            raise TimerCheckpointIllegal(
+                f"the timer checkpoint has impossible values: times {times[0]} and {times[1]}, "
+                f"queue offset {found.last_queue_offset}; delete it to have the timer log read "
+                "from its start"
+            )
+        return found

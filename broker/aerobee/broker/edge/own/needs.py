@@ -74,6 +74,9 @@ class BrokerNeeds:
         action = Action.UPDATE if request.by_operator else Action.PUB
         return (self._of.topic(request.topic, action),)
 
+    def checks(self, request: Any, _: str) -> Iterable[Need]:
+        return (self._of.topic(request.topic, Action.UPDATE),)
+
     def asked(self, request: Any, _: str) -> Iterable[Need]:
         return self._of.topics(request.topics, Action.PUB)
 
@@ -246,6 +249,7 @@ def broker_needs(cluster: str) -> NeedsTable:
         },
         "TransactionService": {
             "EndTransaction": administering(of.ends),
+            "CheckTransaction": administering(of.checks),
             "EndTransactions": needing(of.sends_to),
             "ListTransactions": needing(of.looks_at),
             "WatchChecks": needing(of.asked),

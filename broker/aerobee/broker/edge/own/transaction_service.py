@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import grpc
@@ -39,8 +39,15 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
     """Translates for `Ends`, `Listing` and `AskedProducers`."""
 
     def __init__(
-        self, ends: Ends, listing: Listing, asked: AskedProducers, turns: LoopTurns
+        self,
+        ends: Ends,
+        listing: Listing,
+        asked: AskedProducers,
+        turns: LoopTurns,
+        *,
+        check_now: Callable[[TransactionName], Awaitable[bool]],
     ) -> None:
+        self._check_now = check_now
         self._asked = asked
         self._ends = ends
         self._listing = listing
@@ -60,6 +67,12 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
             raise InvalidArgument("end a transaction with COMMITTED or ROLLED_BACK")
         ended = await self._ends.end(name, outcome, timeout_ms, by_operator=request.by_operator)
         return broker_pb2.EndTransactionResponse(outcome=_said(ended))
+
+    async def CheckTransaction(
+        self, request: broker_pb2.CheckTransactionRequest, context: Context
+    ) -> broker_pb2.CheckTransactionResponse:
+        name = TransactionName(request.topic, request.transaction_id)
+        return broker_pb2.CheckTransactionResponse(asked=await self._check_now(name))
 
     async def EndTransactions(
         self, request: broker_pb2.EndTransactionsRequest, context: Context

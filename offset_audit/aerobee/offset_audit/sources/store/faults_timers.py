@@ -15,14 +15,16 @@ from typing import Final
 import numpy as np
 
 from aerobee.offset_audit.sources.store.faults import Fault, FaultKind
+from aerobee.offset_audit.sources.store.files import StoreFile
 from aerobee.offset_audit.sources.store.folders import StoreFolder
 from aerobee.offset_audit.sources.store.log_lookup import LogLookup
+from aerobee.offset_audit.sources.store.open_file import OpenFile, read_used, used_size
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
 from aerobee.store.format.delayed_records import PRECISION_MS, TIMER_TOPIC
 from aerobee.store.format.names import file_name, is_file_name
 from aerobee.store.format.timer_checkpoint import TimerCheckpoint, TimerCheckpointIllegal
 from aerobee.store.format.timer_log import TIMER_RECORD_SIZE, TimerRecord, scan_timer_log
-from aerobee.store.format.timer_wheel import NO_POSITION, SLOT_DTYPE, WHEEL_SIZE
+from aerobee.store.format.timer_wheel import NO_POSITION, SLOT_DTYPE, SLOT_SIZE, WHEEL_SIZE
 
 TIMER_LOG: Final = "timerlog"
 TIMER_WHEEL: Final = "timerwheel"
@@ -34,25 +36,32 @@ _Slots = dict[int, tuple[int, int]]
 
 def timer_faults(facts: StoreFacts) -> Iterator[Fault]:
     """Of a store whose broker stopped cleanly: a running one writes these files one by one."""
-    paths = _log_files(facts.store)
-    if not paths or not facts.is_clean:
+    if not facts.is_clean:
         return
     try:
-        read_ms = TimerCheckpoint.decode(
-            facts.store.path(_CHECKPOINT).read_bytes()
-        ).last_read_time_ms
+        checkpoint = TimerCheckpoint.decode(facts.store.path(_CHECKPOINT).read_bytes())
     except (OSError, TimerCheckpointIllegal):
+        return
+    paths, read_ms = _log_files(facts.store), checkpoint.last_read_time_ms
+    end = int(paths[-1].name) + paths[-1].stat().st_size if paths else 0
+    flushed = checkpoint.last_log_flushed_position
+    if flushed > end:
+        last = f"/{paths[-1].name} ends at byte {end}" if paths else " has no file"
+        text = f"it says that the timer log was written up to byte {flushed}, but {TIMER_LOG}{last}"
+        yield Fault(FaultKind.CHANGED_TABLE, _CHECKPOINT, None, text)
+    if not paths:
         return
     waiting: list[tuple[int, TimerRecord]] = []
     for path, following in zip(paths, [*paths[1:], None], strict=True):
-        data = path.read_bytes()
-        scan, base = scan_timer_log(data), int(path.name)
-        is_blank = data.count(0, scan.end) == len(data) - scan.end
+        size, base = path.stat().st_size, int(path.name)
+        data = read_used(StoreFile(str(path), base, size), TIMER_RECORD_SIZE)
+        scan = scan_timer_log(data)
+        is_blank = not used_size(data[scan.end :])
         if not scan.is_full and (following is not None or not is_blank):
             text = f"after {len(scan.records)} records it has bytes that are none"
             yield _fault(path.name, scan.end, text)
-        elif following is not None and base + len(data) != int(following.name):
-            yield _fault(path.name, len(data), f"{following.name} does not follow it")
+        elif following is not None and base + size != int(following.name):
+            yield _fault(path.name, size, f"{following.name} does not follow it")
         is_to_come = np.array(scan.slot_times_ms(), dtype=np.int64) >= read_ms
         waiting += (
             (base + TIMER_RECORD_SIZE * number, one)
@@ -92,15 +101,13 @@ def _of_records(
 
 def _of_wheel(store: StoreFolder, read_ms: int, held: _Slots, file_bytes: int) -> Iterator[Fault]:
     """The first slot to come, if any, for which the timer log has other records."""
+    path = store.path(TIMER_WHEEL)
     try:
-        wheel = store.path(TIMER_WHEEL).read_bytes()
+        if path.stat().st_size != WHEEL_SIZE:
+            return
+        told = _slots_of_wheel(path, read_ms // PRECISION_MS)
     except OSError:
         return
-    if len(wheel) != WHEEL_SIZE:
-        return
-    slots = np.frombuffer(wheel, SLOT_DTYPE)
-    slots = slots[slots["unit"] >= read_ms // PRECISION_MS]
-    told = {int(one["unit"]): (int(one["first"]), int(one["last"])) for one in slots}
     differs = sorted(unit for unit in told.keys() | held.keys() if told.get(unit) != held.get(unit))
     if differs:
         at = next(slots[differs[0]][0] for slots in (told, held) if differs[0] in slots)
@@ -109,6 +116,19 @@ def _of_wheel(store: StoreFolder, read_ms: int, held: _Slots, file_bytes: int) -
             f"should be in {TIMER_LOG}/{file_name(max(0, at - at % file_bytes))}"
         )
         yield Fault(FaultKind.CHANGED_TABLE, TIMER_WHEEL, None, text)
+
+
+def _slots_of_wheel(path: Path, begin: int) -> _Slots:
+    """Of time units from `begin` on."""
+    slots: _Slots = {}
+    with OpenFile(StoreFile(str(path), 0, WHEEL_SIZE)) as wheel:
+        for first, end in wheel.data_ranges(0, WHEEL_SIZE):
+            first -= first % SLOT_SIZE
+            data = wheel.read(first, min(WHEEL_SIZE, end + -end % SLOT_SIZE))
+            found = np.frombuffer(data, SLOT_DTYPE)
+            for one in found[found["unit"] >= begin]:
+                slots[int(one["unit"])] = int(one["first"]), int(one["last"])
+    return slots
 
 
 def _fault(name: str, position: int, text: str) -> Fault:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Final, Self
 
@@ -77,14 +77,21 @@ class OpenFile(_Closing):
 
     def _data_end(self, begin: int, end: int) -> int:
         """The end of the last byte in [begin, end) that may not be zero."""
+        return max((until for _, until in self.data_ranges(begin, end)), default=begin)
+
+    def data_ranges(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Where [begin, end) may have other bytes than zeros: beginnings and ends, the last of
+        which may be after `end`."""
         at = begin
         try:
             while at < end:
                 data = os.lseek(self._descriptor, at - self.base, os.SEEK_DATA)
                 at = self.base + os.lseek(self._descriptor, data, os.SEEK_HOLE)
+                yield self.base + data, at
         except OSError as error:
-            return at if error.errno == errno.ENXIO else end
-        return at
+            # ENXIO: after the last data. Others: this file system cannot say.
+            if error.errno != errno.ENXIO:
+                yield at, end
 
     def next_data(self, begin: int) -> int | None:
         """Where, from `begin` on, the file may contain other bytes than zeros; None: nowhere."""
@@ -130,6 +137,17 @@ class OpenFiles(_Closing):
         index = self.index_of(position)
         file = None if index < 0 else self.opened(index)
         return b"" if file is None else file.read(position, position + size)
+
+
+def read_used(file: StoreFile, spare: int) -> bytes:
+    """A whole file without the zeros at its end, but for `spare` bytes of them.
+
+    Raises:
+        FileNotFoundError: it was deleted.
+    """
+    with OpenFile(file) as opened:
+        used = opened.used_end(file.base, file.base + file.size)
+        return opened.read(file.base, min(used + spare, file.base + file.size))
 
 
 def used_size(data: bytes) -> int:

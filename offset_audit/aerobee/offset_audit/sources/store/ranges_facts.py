@@ -16,7 +16,7 @@ from typing import Final
 
 from aerobee.offset_audit.sources.store.config_files import read_topics
 from aerobee.offset_audit.sources.store.files import StoreFile, index_files, log_segments
-from aerobee.offset_audit.sources.store.folders import StoreFolder
+from aerobee.offset_audit.sources.store.folders import INDEX, StoreFolder
 from aerobee.offset_audit.sources.store.index_geometry import (
     IndexFile,
     find_geometry,
@@ -93,11 +93,6 @@ def store_facts(
         last_stored_ms,
         delays_ms,
     )
-
-
-def log_end(store: StoreFolder) -> int:
-    """Where its log ends; OPEN_END after a clean stop."""
-    return _log_end(log_segments(store), not store.path(ABORT_FILE).exists())[0]
 
 
 def _batch_topics(store: StoreFolder) -> frozenset[str]:
@@ -205,17 +200,19 @@ def _indexed(
 ) -> IndexedReach:
     """For which records the index should have all keys.
 
-    After a clean stop the last record that it lists has all its keys there; otherwise some may be
-    missing. If no file is left although Aerobee's own mark says how far the index went, all are
-    missing.
+    A broker stops cleanly only after it has indexed everything: then the index has all of the log,
+    even if none of its files is left. Aerobee's own mark says how far its index went, for it may be
+    switched off. After a crash, the index has what is between its first and its last key.
     """
     headers = [header for header in map(_header, files) if header is not None]
-    if headers:
-        first = headers[0].begin_physical_offset
-        last = headers[-1].end_physical_offset + (1 if is_clean else 0)
-        return IndexedReach(max(begin, first), min(last, end))
-    marked = _marked_end(store) if is_clean and not files else 0
-    return IndexedReach(begin, min(marked, end)) if marked else IndexedReach()
+    first = headers[0].begin_physical_offset if headers else 0
+    last = headers[-1].end_physical_offset if headers else 0
+    if not is_clean:
+        return IndexedReach(max(begin, first), min(last, end)) if headers else IndexedReach()
+    if not files and not store.path(INDEX).is_dir():
+        return IndexedReach()
+    marked = _marked_end(store)
+    return IndexedReach(begin, end if marked is None else min(max(marked, last + 1), end))
 
 
 def _with_slots(files: Sequence[StoreFile], slots: int) -> IndexGeometry | None:
@@ -238,9 +235,10 @@ def _header(file: StoreFile) -> IndexHeader | None:
     return header if 0 <= header.begin_physical_offset <= header.end_physical_offset else None
 
 
-def _marked_end(store: StoreFolder) -> int:
+def _marked_end(store: StoreFolder) -> int | None:
+    """None without a readable mark."""
     try:
         text = store.path(_INDEX_MARK).read_bytes().split(b" ", 1)[0]
     except OSError:
-        return 0
-    return int(text) if text.isdigit() and len(text) < 19 else 0
+        return None
+    return int(text) if text.isdigit() and len(text) < 19 else None
