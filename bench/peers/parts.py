@@ -199,3 +199,7 @@ REMOTING = (
     NamedPart("", Part(Way.FILL, seconds=2)),
     NamedPart("pushed", Part(Way.PUSHED, seconds=2)),
 )
+REMOTING_IDLE = (
+    NamedPart("a remoting client that comes to wait", Part(Way.GATHER, clients=IDLE_CLIENTS)),
+    NamedPart(f"{IDLE_CLIENTS:,} waiting remoting clients", Part(Way.IDLE, seconds=40)),
+)

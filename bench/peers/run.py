@@ -17,6 +17,7 @@ from peers.nats import Nats
 from peers.own_broker import OwnBroker
 from peers.processes import running_load
 from peers.redis import Redis
+from peers.remoting_idle import IdleAtRocketmqByRemoting, OwnRemotingIdle
 from peers.rocketmq import OwnV2, Rocketmq
 from peers.rocketmq_idle import IdleAtRocketmq, OwnIdle
 from peers.rocketmq_java import OwnByJava, RocketmqByJava
@@ -35,6 +36,7 @@ PEERS: Mapping[str, type[Peer]] = {
     "rocketmq-java": RocketmqByJava,
     "rocketmq-idle": IdleAtRocketmq,
     "rocketmq-remoting": RocketmqByRemoting,
+    "rocketmq-remoting-idle": IdleAtRocketmqByRemoting,
 }
 OURS_BESIDE: Mapping[str, type[System]] = {
     "grpc-go": OwnEcho,
@@ -42,6 +44,7 @@ OURS_BESIDE: Mapping[str, type[System]] = {
     "rocketmq-java": OwnByJava,
     "rocketmq-idle": OwnIdle,
     "rocketmq-remoting": OwnByRemoting,
+    "rocketmq-remoting-idle": OwnRemotingIdle,
 }
 """Our system for the same parts as a peer, if it is not `OwnBroker`."""
 TOUCHED_BYTES = 2 << 30

@@ -84,6 +84,21 @@ def test_verify_finds_damage_and_says_so_by_its_exit_code(mount: Path) -> None:
     assert "other bytes than were written" in tier(mount, "verify").stdout
 
 
+def test_a_store_is_compared_with_the_tier(mount: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    same = tier(mount, "verify", "--quick", "--folder", store)
+    assert same.exit_code == 0, same.output
+    assert f"compared     3 segments of {store}" in same.stdout
+    (store / segment_path(0)).unlink()
+    path = store / segment_path(SIZE)
+    path.write_bytes(b"!" + path.read_bytes()[1:])
+    differs = tier(mount, "verify", "--quick", "--folder", store, "--json")
+    assert differs.exit_code == 1
+    document = json.loads(differs.stdout)
+    assert document["compared"] == 2, "what is no longer on the disk is no difference"
+    assert [finding["kind"] for finding in document["findings"]] == ["store differs"]
+
+
 def test_a_restored_folder_has_the_log(mount: Path, tmp_path: Path) -> None:
     result = tier(mount, "restore", tmp_path / "new" / "folder")
     assert result.exit_code == 0, result.output
@@ -107,6 +122,16 @@ def test_forget_asks_and_removes_what_it_says(mount: Path) -> None:
     document = json.loads(tier(mount, "forget", "--from", 2 * SIZE, "--yes", "--json").stdout)
     assert document == {"removed": 1, "kept": 1}
     assert tier(mount, "forget").exit_code == 2
+
+
+def test_forget_by_age_keeps_the_newest(mount: Path) -> None:
+    kept = tier(mount, "forget", "--older-than", "3650d", "--yes")
+    assert kept.stdout == "0 segments removed, 3 segments kept\n"
+    assert tier(mount, "forget", "--older-than", "1d", "--yes").stdout == (
+        "2 segments removed, 1 segment kept\n"
+    )
+    assert tier(mount, "verify").exit_code == 0
+    assert tier(mount, "forget", "--older-than", "1d", "--from", "0", "--yes").exit_code == 2
 
 
 def test_a_tier_that_is_away_is_no_answer(tmp_path: Path) -> None:

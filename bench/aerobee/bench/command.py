@@ -26,7 +26,7 @@ from aerobee.bench import (
     suite,
 )
 from aerobee.bench.audit import messages_speed, store_speed
-from aerobee.bench.peer_names import PEER_NAMES, REMOTING, V2, V2_ALONE
+from aerobee.bench.peer_names import PEER_NAMES, REMOTING, REMOTING_ALONE, V2, V2_ALONE
 from aerobee.bench.report import Report
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.runtime.freed_memory import keep_freed_memory
@@ -58,9 +58,10 @@ PEERS_ROUNDS = 3
 COMPARED = ("peers", "v2", "remoting")
 NAMES = textwrap.fill(
     f"WHAT is one of {', '.join(RUNS)}; all of these; or peers, which measures the named PEERS "
-    f"beside Aerobee ({', '.join(PEER_NAMES)}; all but the last three by default); or v2, Apache "
+    f"beside Aerobee ({', '.join(PEER_NAMES)}; all but the last four by default); or v2, Apache "
     f"RocketMQ 5's gRPC API ({', '.join(V2)}; all by default), with Apache's proxy beside ours if "
-    "it is there; or remoting, RocketMQ's older protocol, with Apache's broker beside ours. "
+    f"it is there; or remoting, RocketMQ's older protocol ({', '.join(REMOTING)}; both by "
+    "default), with Apache's broker beside ours. "
     "Programs are fetched from their registries, only with --fetch.",
     78,
     break_on_hyphens=False,
@@ -166,7 +167,8 @@ def _compare(
             f"`aerobee bench {what}` needs a checkout (there: uv run aerobee bench {what}): the "
             "installed package has none of the programs that load other systems"
         ) from None
-    alone = what == "v2" and not fetch and not RocketmqPrograms().folder.exists()
+    needs_none = what == "v2" or (what == "remoting" and peers == REMOTING_ALONE)
+    alone = needs_none and not fetch and not RocketmqPrograms().folder.exists()
     if what == "peers":
         default = tuple(name for name in PEER_NAMES if name not in (*V2[1:], *REMOTING))
     elif what == "remoting":

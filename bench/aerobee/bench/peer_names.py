@@ -16,10 +16,13 @@ PEER_NAMES = (
     "rocketmq-java",
     "rocketmq-idle",
     "rocketmq-remoting",
+    "rocketmq-remoting-idle",
 )
 V2 = ("rocketmq", "rocketmq-java", "rocketmq-idle")
 """Apache's proxy under our load, under Apache's Java client, and with idle clients."""
 V2_ALONE = ("rocketmq", "rocketmq-idle")
 """Those of V2 for which our side needs nothing fetched."""
-REMOTING = ("rocketmq-remoting",)
-"""Apache's broker under Apache's own client of the remoting protocol."""
+REMOTING = ("rocketmq-remoting", "rocketmq-remoting-idle")
+"""Apache's broker under Apache's own client of the remoting protocol, and with idle clients."""
+REMOTING_ALONE = ("rocketmq-remoting-idle",)
+"""As V2_ALONE."""

@@ -21,7 +21,9 @@ from aerobee.remoting_core.limits import Limit, RemotingLimits
 
 _OPAQUE_END: Final = 1 << 31
 _COPIED_BYTES_MAX: Final = 4 << 10
-"""A larger body is written apart from its header: a copy of it would cost more."""
+"""Parts that are larger on average are written as they are: a copy of them would cost more."""
+_GATHERED_BYTES_MAX: Final = 64 << 10
+"""Answers of more than this in all do not wait for others."""
 _UNKNOWN: Final = "unknown"
 
 
@@ -56,6 +58,10 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_asked",
+        "_flush_turn",
+        "_gathered",
+        "_gathered_bytes",
+        "_is_beginning",
         "_is_held",
         "_is_reading",
         "_loop",
@@ -102,6 +108,11 @@ class Connection(asyncio.Protocol):
         self._asked: dict[int, asyncio.Future[Command]] = {}
         self._next_opaque = 0
         self._running = 0
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
+        self._flush_turn: asyncio.Handle | None = None
+        self._is_beginning = False
+        """Requests are being begun: what answers them at once leaves together."""
         self._is_reading = True
         self._is_held = False
         self._turn: asyncio.Handle | None = None
@@ -136,7 +147,7 @@ class Connection(asyncio.Protocol):
     def held_bytes(self) -> int:
         """What it holds for its peer: unread and unsent."""
         unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        return self._parser.held_bytes + unsent
+        return self._parser.held_bytes + self._gathered_bytes + unsent
 
     # -------------------------------------------------------------------------- requests of ours
 
@@ -177,18 +188,46 @@ class Connection(asyncio.Protocol):
     def finished(self) -> None:
         """It has been answered, or waits at no cost."""
         self._running -= 1
+        if not self._running and self._gathered and not self._is_beginning:
+            self._flush()
         if self._is_held and self._may_read:
             self._go_on()
 
     def write(self, frame: bytes, body: bytes = b"") -> None:
-        """Send whole frames, or one whose body is apart, if the connection is still open."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
+        """Send whole frames, or one whose body is apart, if the connection is still open. While
+        other requests are worked on, it leaves with their answers, in this turn of the loop or the
+        next: each time that something leaves alone costs as much as making a small answer."""
+        if not self.is_open:
             return
-        if len(body) > _COPIED_BYTES_MAX:
-            transport.writelines((frame, body))
+        self._gathered.append(frame)
+        if body:
+            self._gathered.append(body)
+        self._gathered_bytes += len(frame) + len(body)
+        if self._gathered_bytes <= _GATHERED_BYTES_MAX:
+            if self._is_beginning:
+                return
+            if self._running > 1:
+                if self._flush_turn is None:
+                    self._flush_turn = self._loop.call_soon(self._flush)
+                return
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what was gathered."""
+        if self._flush_turn is not None:
+            self._flush_turn.cancel()
+            self._flush_turn = None
+        gathered, size = self._gathered, self._gathered_bytes
+        transport = self._transport
+        if not gathered or transport is None or transport.is_closing():
+            return
+        self._gathered, self._gathered_bytes = [], 0
+        if len(gathered) == 1:
+            transport.write(gathered[0])
+        elif size <= len(gathered) * _COPIED_BYTES_MAX:
+            transport.write(b"".join(gathered))
         else:
-            transport.write(frame + body if body else frame)
+            transport.writelines(gathered)
         if self.is_paused:
             unsent = transport.get_write_buffer_size()
             if unsent > self.limits.write_bytes_max:
@@ -209,6 +248,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """What was written still leaves."""
+        self._flush()
         if self._transport is not None:
             self._transport.close()
 
@@ -253,7 +293,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        for handle in (self._turn, self._timer):
+        self._gathered, self._gathered_bytes = [], 0
+        for handle in (self._turn, self._timer, self._flush_turn):
             if handle is not None:
                 handle.cancel()
         for answered in list(self._asked.values()):
@@ -284,23 +325,34 @@ class Connection(asyncio.Protocol):
     def _work(self) -> None:
         """Begin some of what arrived; the rest has its turn after other connections'."""
         self._turn = None
+        self._is_beginning = True
+        try:
+            is_rest = self._begin_some()
+        finally:
+            self._is_beginning = False
+        self._flush()
+        if is_rest and self.is_open:
+            self._stop_reading()
+            self._turn = self._loop.call_soon(self._work)
+
+    def _begin_some(self) -> bool:
+        """Whether there may be more."""
         for _ in range(self.limits.commands_per_turn):
             if not self.is_open:
-                return
+                return False
             if not self._may_read:
                 self._hold()
-                return
+                return False
             try:
                 command = self._parser.next_command()
             except FrameIllegal as error:
                 self._end(Limit.FRAME, str(error))
-                return
+                return False
             if command is None:
                 self._all_read()
-                return
+                return False
             self._take(command)
-        self._stop_reading()
-        self._turn = self._loop.call_soon(self._work)
+        return True
 
     def _all_read(self) -> None:
         if not self._parser.held_bytes:

@@ -49,7 +49,8 @@ class FrameParser:
 
     def __init__(self, limits: FrameLimits) -> None:
         self._limits = limits
-        self._buffer = bytearray()
+        self._buffer: bytes | bytearray = b""
+        """What arrived at once is read where it is; only the beginning of a frame is copied."""
         self._at = 0
 
     @property
@@ -59,6 +60,11 @@ class FrameParser:
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take bytes in, in any pieces."""
+        if not self.held_bytes:
+            self._buffer, self._at = bytes(data), 0
+            return
+        if isinstance(self._buffer, bytes):
+            self._buffer, self._at = bytearray(memoryview(self._buffer)[self._at :]), 0
         self._buffer += data
 
     def next_command(self) -> Command | None:
@@ -92,8 +98,11 @@ class FrameParser:
             self._drop_read()
             return None
         body_at = at + 8 + size
-        with memoryview(buffer) as view:
-            header, body = bytes(view[at + 8 : body_at]), bytes(view[body_at:end])
+        if isinstance(buffer, bytes):
+            header, body = buffer[at + 8 : body_at], buffer[body_at:end]
+        else:
+            with memoryview(buffer) as view:
+                header, body = bytes(view[at + 8 : body_at]), bytes(view[body_at:end])
         self._at = end
         if end == len(buffer):
             self._drop_read()
@@ -105,8 +114,13 @@ class FrameParser:
         return command
 
     def _drop_read(self) -> None:
-        if self._at == len(self._buffer) or self._at >= _KEPT_BYTES:
-            del self._buffer[: self._at]
+        buffer = self._buffer
+        if self._at == len(buffer):
+            self._buffer, self._at = b"", 0
+        elif isinstance(buffer, bytes):
+            self._buffer, self._at = bytearray(memoryview(buffer)[self._at :]), 0
+        elif self._at >= _KEPT_BYTES:
+            del buffer[: self._at]
             self._at = 0
 
 

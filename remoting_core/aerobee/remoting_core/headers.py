@@ -49,7 +49,7 @@ _I16: Final = struct.Struct(">h")
 _I32: Final = struct.Struct(">i")
 _I32_END: Final = 1 << 31
 _I16_END: Final = 1 << 15
-_json_object: Final = json.JSONDecoder().decode
+_DECODER: Final = json.JSONDecoder()
 _TEXTS: Final = {str}
 
 
@@ -82,7 +82,7 @@ def encode_header(command: Command) -> bytes:
 def _decode_json(data: bytes) -> Command:
     try:
         # As `json.loads` does, which looks for other encodings first.
-        found = _json_object(data.decode("utf-8", "surrogatepass"))
+        found = _json_value(data.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         raise HeaderIllegal("the header is not JSON") from None
     if not isinstance(found, dict):
@@ -97,6 +97,16 @@ def _decode_json(data: bytes) -> Command:
         language=language if isinstance(language, str) else _OTHER,
         version=_number(found, "version"),
     )
+
+
+def _json_value(text: str) -> Any:
+    """Raises ValueError, RecursionError."""
+    try:
+        found, end = _DECODER.raw_decode(text)
+    except ValueError:
+        end = -1
+    # Blanks around it, which no client writes, cost a second reading.
+    return found if end == len(text) else _DECODER.decode(text)
 
 
 def _number(found: Mapping[str, Any], name: str) -> int:

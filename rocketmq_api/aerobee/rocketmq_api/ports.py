@@ -35,6 +35,8 @@ class QueueRecords(NamedTuple):
     records: list[bytes]
     is_half: bool = False
     """It is a half message, and waits until its transaction ends."""
+    sizes: list[int] | None = None
+    """Of each record; None: each of `records` is one. Otherwise these are joined first."""
 
 
 class Sent(NamedTuple):

@@ -57,6 +57,9 @@ _REGION_NAMED: Final = PropertyName.MSG_REGION.encode() + b"\x01"
 _REGION: Final = _REGION_NAMED + REGION.encode() + _VALUE_END
 _USUAL: Final = b"WAIT\x01true\x02"
 """Java's clients say so with every message."""
+_USUAL_AFTER: Final = _VALUE_END + _USUAL
+_POP_CK, _TRAN_MSG, _WAIT = _NOT_STORED
+_UNIQ_KEY_IS: Final = _UNIQ_KEY + b"\x01"
 
 
 NewId = Callable[[], str]
@@ -157,13 +160,25 @@ def _message(body: bytes, properties: bytes, flag: int, new_id: NewId, cluster: 
         properties += _VALUE_END
     properties = _without_usual(properties)
     end = len(properties)
+    if not (
+        _POP_CK in properties
+        or _TRAN_MSG in properties
+        or _WAIT in properties
+        or _REPLY_TO_CLIENT in properties
+    ):
+        # As nearly all are: what is searched for below cannot be there.
+        at = properties.rfind(_UNIQ_KEY_IS)
+        if (not at or (at > 0 and properties[at - 1] == 2)) and end <= PROPERTIES_BYTES_MAX:
+            at += len(_UNIQ_KEY_IS)
+            if text := properties[at : properties.find(_VALUE_END, at)]:
+                return Message(body, properties, flag, text.decode("utf-8", "replace"), False)
     is_half, changes = False, dict[bytes, bytes | None]()
     for name in _NOT_STORED:
         # Most messages have none of them: a search of bytes is quick.
         if name in properties and find_property(properties, 0, end, name) is not None:
             changes[name] = None
-    if b"TRAN_MSG" in changes:
-        is_half = find_property(properties, 0, end, b"TRAN_MSG") == b"true"
+    if _TRAN_MSG in changes:
+        is_half = find_property(properties, 0, end, _TRAN_MSG) == b"true"
     if _REPLY_TO_CLIENT in properties and cluster:
         # The consumer that replies learns the reply topic from it.
         changes[_CLUSTER] = cluster.encode()
@@ -191,4 +206,4 @@ def _with_region(properties: bytes) -> bytes:
 def _without_usual(properties: bytes) -> bytes:
     if properties.startswith(_USUAL):
         return properties[len(_USUAL) :]
-    return properties.replace(_VALUE_END + _USUAL, _VALUE_END, 1)
+    return properties.replace(_USUAL_AFTER, _VALUE_END, 1)

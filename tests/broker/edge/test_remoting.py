@@ -136,6 +136,9 @@ async def test_an_unknown_request_is_answered_with_what_to_use_instead(peer: Pee
     answer = await peer.ask(99_999)
     assert answer.code == Code.REQUEST_CODE_NOT_SUPPORTED
     assert "gRPC" in answer.remark
+    peeked = await peer.ask(200052, consumerGroup="g", topic="t", queueId=0, maxMsgNums=1)
+    assert peeked.code == Code.REQUEST_CODE_NOT_SUPPORTED
+    assert "a pull" in peeked.remark
 
 
 async def test_a_delayed_message_comes_later_and_can_be_recalled(peer: Peer) -> None:
@@ -197,6 +200,20 @@ async def test_tags_are_filtered_and_what_is_passed_over_counts_as_read(peer: Pe
     await peer.beat("g", "t", tags="nothing", version=2)
     answer = await peer.pull("g", "t", wait_ms=100)
     assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_NOT_FOUND, "5")
+
+
+async def test_a_reader_soon_knows_that_it_has_passed_what_it_does_not_want(peer: Peer) -> None:
+    for tag in "bb":
+        await peer.send("t", tag.encode(), properties=f"TAGS\x01{tag}\x02")
+    await peer.beat("g", "t", tags="a")
+    at_once = await peer.pull("g", "t", wait_ms=20_000)
+    assert at_once.fields["nextBeginOffset"] == "2"
+    waiting = asyncio.ensure_future(peer.pull("g", "t", 2, wait_ms=20_000))
+    await asyncio.sleep(0.05)  # it waits
+    for tag in "bb":
+        await peer.send("t", tag.encode(), properties=f"TAGS\x01{tag}\x02")
+    answer = await asyncio.wait_for(waiting, 10)
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_NOT_FOUND, "4")
 
 
 async def test_sql_is_judged_at_the_broker(peer: Peer) -> None:

@@ -21,6 +21,7 @@ from aerobee.store.format.record import iterate_records
 from aerobee.store.tier.chain import read_chain
 from aerobee.store.tier.config import TierConfig
 from aerobee.store.tier.folder_objects import FolderObjects
+from aerobee.store.tier.forgetting import forget
 from aerobee.store.tier.manifest import Manifest
 from aerobee.store.tier.restoring import restore
 from aerobee.store.tier.uploads import find_manifest
@@ -187,6 +188,24 @@ async def test_a_log_that_begins_later_continues_the_chain(
     chain = await uploaded(again, place)
     assert len(chain) > len(before)
     assert chain[len(before)].follows(before[-1])
+
+
+async def test_what_an_operator_removed_from_the_tier_is_not_uploaded_again_and_holds_nothing(
+    start_broker: StartBroker, place: Place
+) -> None:
+    broker = await start_broker(store=STORE, tier=place.config)
+    await fill(broker, 30)
+    chain = await uploaded(broker, place)
+    await broker.stop()
+    forget(place.objects, chain[:2], is_marked=True)
+    again = await start_broker(store=STORE, tier=place.config)
+    await fill(again, 10)
+    full = len(again.store.log.segments()) - 1
+    await until(lambda: place.manifest(full - 1), "the chain goes on")
+    left = read_chain(place.objects)
+    assert left.is_sound
+    assert left.manifests[: len(chain) - 2] == chain[2:]
+    assert (await clean(again)).removed_segments == full
 
 
 async def test_another_logs_tier_is_left_alone_and_nothing_is_removed(

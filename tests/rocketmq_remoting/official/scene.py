@@ -73,6 +73,17 @@ class Scene:
         return answers
 
 
+def trusting(up: Up) -> dict[str, str]:
+    """Java's remoting clients encrypt, and accept only what the cluster's authority vouches for."""
+    settings = {
+        "tls.enable": "true",
+        "tls.test.mode.enable": "false",
+        "tls.client.authServer": "true",
+        "tls.client.trustCertPath": up.document()["tls"]["ca"],
+    }
+    return {"JAVA_TOOL_OPTIONS": " ".join(f"-D{name}={value}" for name, value in settings.items())}
+
+
 def as_user(up: Up, name: str, folder: Path, *flags: str) -> dict[str, str]:
     """A new user's keys."""
     file = folder / f"{name}.keys"

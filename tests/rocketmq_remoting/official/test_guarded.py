@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.rocketmq_remoting.official.scene import Scene, as_user, bodies, is_quiet, pushed
+from tests.rocketmq_remoting.official.scene import (
+    Scene,
+    as_user,
+    bodies,
+    is_quiet,
+    pushed,
+    trusting,
+)
 from tests.rpc.core.interop.programs import Program
 from tests.support.local_up import Up, running
 
@@ -23,17 +30,6 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     with running(folder, "--brokers", "2", "--tls", "--access", *settings) as up:
         up.environment["AEROBEE_CLUSTER_SECRET_FILE"] = str(up.data / "access" / "cluster-secret")
         yield up
-
-
-def trusting(up: Up) -> dict[str, str]:
-    """Java's remoting clients encrypt, and accept only what the cluster's authority vouches for."""
-    settings = {
-        "tls.enable": "true",
-        "tls.test.mode.enable": "false",
-        "tls.client.authServer": "true",
-        "tls.client.trustCertPath": up.document()["tls"]["ca"],
-    }
-    return {"JAVA_TOOL_OPTIONS": " ".join(f"-D{name}={value}" for name, value in settings.items())}
 
 
 def test_a_signed_client_does_what_its_user_may(

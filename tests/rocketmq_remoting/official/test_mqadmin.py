@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.rocketmq_remoting.official.programs import PROGRAMS, TOOLS
-from tests.rocketmq_remoting.official.scene import Scene, as_user, pushed
+from tests.rocketmq_remoting.official.scene import Scene, as_user, pushed, trusting
 from tests.support.local_up import Up, received, running, sent
 from tests.support.waiting import PATIENCE_S
 
@@ -26,7 +26,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield up
 
 
-def told(up: Up, home: Path, *command: str) -> str:
+def told(up: Up, home: Path, *command: str, environment: Mapping[str, str] | None = None) -> str:
     """Both outputs: it reports failures in one, with exit code 0."""
     done = subprocess.run(
         MQADMIN.command_line(*command, "-n", up.document()["nameserver"]),
@@ -34,7 +34,7 @@ def told(up: Up, home: Path, *command: str) -> str:
         text=True,
         timeout=PATIENCE_S,
         cwd=home,  # it writes logs and what consumers say of themselves
-        env={**os.environ, "HOME": str(home)},
+        env={**os.environ, "HOME": str(home), **(environment or {})},
     )
     return done.stdout + done.stderr
 
@@ -63,6 +63,22 @@ def test_what_mqadmin_shows(up: Up, tmp_path: Path) -> None:
     assert "brokerVersionDesc" in told(up, tmp_path, "brokerStatus", "-b", address)
     refused = told(up, tmp_path, "updateBrokerConfig", "-b", address, "-k", "a", "-v", "b")
     assert "the settings in the broker's file" in refused, refused
+
+
+def test_mqadmin_speaks_tls_if_it_is_told_to(tmp_path: Path) -> None:
+    if MQADMIN.missing:
+        pytest.skip(MQADMIN.missing)
+    with running(tmp_path, "--tls") as up:
+        up.run("topic", "create", "honey")
+        sent(up, "honey", ["one"])
+        by_tls = trusting(up)
+        listed = told(up, tmp_path, "topicList", environment=by_tls)
+        assert "honey" in listed.splitlines(), listed
+        # Its nameserver tells it which broker to ask.
+        status = told(up, tmp_path, "topicStatus", "-t", "honey", environment=by_tls)
+        assert "Exception" not in status, status
+        assert "broker-a" in status, status
+        assert "honey" not in told(up, tmp_path, "topicList").splitlines(), "without TLS"
 
 
 def done(up: Up, home: Path, *command: str, already: str = "no such text") -> str:

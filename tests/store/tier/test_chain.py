@@ -13,11 +13,11 @@ from aerobee.runtime.errors import InvalidArgument, TierDamaged
 from aerobee.store.engine.disk import RealDisk
 from aerobee.store.engine.log.segment import COMMIT_LOG_DIRECTORY, segment_path
 from aerobee.store.tier.chain import Chain, FindingKind, read_chain, verify_objects
-from aerobee.store.tier.forgetting import at_or_after, before, forget
+from aerobee.store.tier.forgetting import at_or_after, before, forget, older_than
 from aerobee.store.tier.manifest import Manifest, manifest_name, segment_object_name
 from aerobee.store.tier.restoring import restore
 from aerobee.store.tier.tables import pack_tables
-from aerobee.store.tier.uploads import Upload, Writer, local_segment
+from aerobee.store.tier.uploads import Upload, Writer, local_segment, was_forgotten
 from tests.support.faulty_objects import FaultyObjects, Killed, MemoryObjects, fails_at
 
 SIZE = 3_000
@@ -217,7 +217,7 @@ def test_a_restore_that_was_interrupted_is_begun_anew(
 
 def test_forgetting_leaves_a_sound_chain_wherever_it_is_interrupted(objects: MemoryObjects) -> None:
     whole = dict(objects.held)
-    for choose in (before, at_or_after):
+    for choose, is_marked in ((before, True), (at_or_after, False)):
         number = 0
         while True:
             number += 1
@@ -225,9 +225,11 @@ def test_forgetting_leaves_a_sound_chain_wherever_it_is_interrupted(objects: Mem
             dying.real.held = dict(whole)
             dying.before = fails_at(number, Killed)
             try:
-                forget(dying, choose(read_chain(dying.real).manifests, 2 * SIZE))
+                doomed = choose(read_chain(dying.real).manifests, 2 * SIZE)
+                forget(dying, doomed, is_marked=is_marked)
             except Killed:
-                forget(dying.real, choose(read_chain(dying.real).manifests, 2 * SIZE))
+                doomed = choose(read_chain(dying.real).manifests, 2 * SIZE)
+                forget(dying.real, doomed, is_marked=is_marked)
             else:
                 break
             finally:
@@ -235,9 +237,21 @@ def test_forgetting_leaves_a_sound_chain_wherever_it_is_interrupted(objects: Mem
                     chain = verified(dying.real)
                     assert not chain.findings
                     assert len(chain.manifests) == COUNT // 2
+                    for at in range(0, COUNT * SIZE, SIZE):
+                        assert was_forgotten(dying.real, at) == (is_marked and at < 2 * SIZE)
         assert number > 6
 
 
 def test_a_tier_is_not_forgotten_as_a_whole_by_a_limit(objects: MemoryObjects) -> None:
     with pytest.raises(InvalidArgument, match=r"unset tier\.url"):
         before(read_chain(objects).manifests, COUNT * SIZE)
+
+
+def test_age_removes_the_beginning_of_the_log_and_never_all(objects: MemoryObjects) -> None:
+    manifests = [
+        replace(each, written_ms=written_ms)
+        for each, written_ms in zip(read_chain(objects).manifests, (1, 5, 2, 3), strict=True)
+    ]
+    assert older_than(manifests, 1) == []
+    assert older_than(manifests, 4) == manifests[:1], "what follows a younger one stays"
+    assert older_than(manifests, 99) == manifests[:3]

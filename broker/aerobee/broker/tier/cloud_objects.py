@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _UPLOADS_AT_ONCE: Final = 4
 _CLIENT: Final[Any] = {"timeout": "30s", "connect_timeout": "5s"}
-_RETRIES: Final[Any] = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
+_RETRIES: Final[Any] = {"max_retries": 1, "retry_timeout": timedelta(seconds=10)}
 
 Raised = list[BaseException]
 

@@ -19,7 +19,7 @@ from aerobee.store.engine.retention.retention_ledger import Candidate
 from aerobee.store.engine.retention.retention_policy import Cause
 from aerobee.store.tier.config import TierConfig
 from aerobee.store.tier.objects import Objects
-from aerobee.store.tier.uploads import check_agrees, find_manifest, local_segment
+from aerobee.store.tier.uploads import check_agrees, find_manifest, local_segment, was_forgotten
 
 
 class TierHold(Hold):
@@ -70,9 +70,10 @@ class TierHold(Hold):
         return None
 
     def _uploaded_ms(self, base: int, end: int, epochs: tuple[tuple[int, int], ...]) -> int | None:
-        """[the thread] When the segment came into the tier; None: it certainly has not."""
+        """[the thread] When the segment came into the tier, 0 if it was there and an operator has
+        removed it; None: it certainly has not been there."""
         manifest = find_manifest(self._objects, base)
         if manifest is None:
-            return None
+            return 0 if was_forgotten(self._objects, base) else None
         check_agrees(manifest, local_segment(self._disk, base, end, epochs))
         return manifest.uploaded_ms

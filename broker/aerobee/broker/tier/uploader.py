@@ -44,6 +44,7 @@ from aerobee.store.tier.uploads import (
     find_manifest,
     local_segment,
     tidy_tier,
+    was_forgotten,
 )
 
 log = logging.getLogger(__name__)
@@ -218,6 +219,11 @@ class Uploader:
             found = await self._on_thread(partial(find_manifest, self._objects, base))
             stretch.check()
             if found is None:
+                if await self._on_thread(partial(was_forgotten, self._objects, base)):
+                    stretch.check()
+                    last, next_base = None, end
+                    continue
+                stretch.check()
                 break
             local = await self._on_thread(partial(local_segment, self._disk, base, end, epochs))
             stretch.check()

@@ -10,16 +10,16 @@ import click
 
 from aerobee.broker.tier.places import open_tier
 from aerobee.cli.failures import NEGATIVE, EnvironmentFailure
-from aerobee.cli.moments import timestamp_text
+from aerobee.cli.moments import delay_argument, timestamp_text
 from aerobee.cli.options import confirm, json_option, yes_option
 from aerobee.cli.output import counted, print_json, remark, say
 from aerobee.cli.store.folder import progress_bar
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.private_files import make_private_folder
 from aerobee.store.engine.disk import RealDisk
-from aerobee.store.tier.chain import Chain, TierFinding, read_chain, verify_objects
+from aerobee.store.tier.chain import Chain, TierFinding, compare_store, read_chain, verify_objects
 from aerobee.store.tier.config import TierConfig
-from aerobee.store.tier.forgetting import at_or_after, before, forget
+from aerobee.store.tier.forgetting import at_or_after, before, forget, older_than
 from aerobee.store.tier.manifest import Manifest
 from aerobee.store.tier.objects import Objects
 from aerobee.store.tier.restoring import restore
@@ -76,11 +76,22 @@ def status(broker: str, url: str, cluster: str, as_json: bool) -> None:
 
 @tier.command()
 @tier_options
-@click.option("--quick", is_flag=True, help="Compare sizes only; read no segment.")
+@click.option("--quick", is_flag=True, help="Compare sizes only; read no segment of the tier.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Also compare this store, which a broker may be using.",
+)
 @json_option
 @click.pass_context
 def verify(
-    context: click.Context, broker: str, url: str, cluster: str, quick: bool, as_json: bool
+    context: click.Context,
+    broker: str,
+    url: str,
+    cluster: str,
+    quick: bool,
+    folder: Path | None,
+    as_json: bool,
 ) -> None:
     """Check everything that BROKER has in the tier.
 
@@ -93,15 +104,27 @@ def verify(
     total = sum(manifest.size_bytes for manifest in chain.manifests)
     with progress_bar("verifying") as on_progress:
         verify_objects(objects, chain, is_whole=not quick, on_chunk=_meter(on_progress, total))
+    compared = 0 if folder is None else _compare(chain, folder)
     if as_json:
-        print_json(_document(chain))
+        print_json({**_document(chain), "compared": compared})
     else:
+        if folder is not None:
+            say(f"compared     {counted(compared, 'segment')} of {folder}")
         _print_status(chain)
         _print_findings(chain)
         if not chain.findings:
             say("everything is there and sound" if not quick else "everything is there")
     if not chain.is_sound:
         context.exit(NEGATIVE)
+
+
+def _compare(chain: Chain, folder: Path) -> int:
+    try:
+        with progress_bar(f"comparing {folder}") as on_progress:
+            total = sum(manifest.size_bytes for manifest in chain.manifests)
+            return compare_store(chain, RealDisk(folder), _meter(on_progress, total))
+    except OSError as error:
+        raise EnvironmentFailure(f"cannot read the store {folder}: {error}") from error
 
 
 @tier.command("restore")
@@ -136,6 +159,13 @@ def restore_command(broker: str, url: str, cluster: str, folder: Path, as_json: 
 @tier_options
 @click.option("--before", "until", type=click.IntRange(min=0), metavar="OFFSET", help="Older ones.")
 @click.option("--from", "since", type=click.IntRange(min=0), metavar="OFFSET", help="Newer ones.")
+@click.option(
+    "--older-than",
+    "age_ms",
+    metavar="AGE",
+    callback=delay_argument,
+    help="Those last written to before that, such as 90d.",
+)
 @yes_option
 @json_option
 def forget_command(
@@ -144,22 +174,34 @@ def forget_command(
     cluster: str,
     until: int | None,
     since: int | None,
+    age_ms: int | None,
     yes: bool,
     as_json: bool,
 ) -> None:
     """Remove segments of BROKER's log from the tier, for good.
 
-    --before OFFSET removes those that end there or earlier, to save space. --from OFFSET removes
-    those with bytes there or later: after an unclean election, what the log no longer has.
+    To save space: --before OFFSET removes those that end there or earlier, --older-than AGE the
+    oldest ones, never the newest one. After an unclean election: --from OFFSET removes those with
+    bytes there or later, which the log no longer has.
     """
-    if (until is None) == (since is None):
-        raise click.UsageError("give --before or --from")
+    if [until, since, age_ms].count(None) != 2:
+        raise click.UsageError("give one of --before, --older-than and --from")
     objects = _open(url, cluster, broker)
     manifests = read_chain(objects).manifests
-    doomed = before(manifests, until) if until is not None else at_or_after(manifests, since or 0)
+    if since is not None:
+        doomed = at_or_after(manifests, since)
+    elif until is not None:
+        doomed = before(manifests, until)
+    else:
+        doomed = older_than(manifests, SystemClock().now_ms() - (age_ms or 0))
     if doomed:
         confirm(f"Remove {counted(len(doomed), 'segment')} of {broker} for good?", yes=yes)
-    forget(objects, doomed, lambda each: remark(f"removed {each.base} to {each.end}"))
+    forget(
+        objects,
+        doomed,
+        is_marked=since is None,
+        on_segment=lambda each: remark(f"removed {each.base} to {each.end}"),
+    )
     if as_json:
         print_json({"removed": len(doomed), "kept": len(manifests) - len(doomed)})
     else:

@@ -42,6 +42,8 @@ from aerobee.store.engine.read_work import (
 from aerobee.store.format.record_layout import RECORD_SIZE_MIN
 
 _ENTRIES_MIN = 16
+_ENTRIES_AT_ONCE = 64
+"""So many are read without a look at the first, which costs about as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +99,12 @@ class QueueReads:
         if queue is None or outside is not None:
             assert outside is not None
             return ReadOutcome(outside)
-        first = queue.read_entries_nowait(self._files, wanted.offset, 1)
-        if first is None:
-            return self._work(wanted, queue, None)
-        count = self._entry_count(wanted, first)
+        count = self._entry_count(wanted, b"")
+        if count > _ENTRIES_AT_ONCE:
+            first = queue.read_entries_nowait(self._files, wanted.offset, 1)
+            if first is None:
+                return self._work(wanted, queue, None)
+            count = self._entry_count(wanted, first)
         entries = queue.read_entries_nowait(self._files, wanted.offset, count)
         if entries is None:
             return self._work(wanted, queue, None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterable
 from typing import Final
 
 from aerobee.store.format.record_layout import HostAddress
@@ -25,6 +26,15 @@ class MessageIdIllegal(ValueError):
 def offset_message_id(host: HostAddress, physical_offset: int) -> str:
     """The id of the record at `physical_offset` of the broker at `host`."""
     return (host.pack() + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+
+def offset_message_ids(host: HostAddress, position: int, sizes: Iterable[int]) -> list[str]:
+    """The ids of records of these sizes, one after the other from `position` on."""
+    prefix, ids = host.pack().hex().upper(), []
+    for size in sizes:
+        ids.append(f"{prefix}{position:016X}")
+        position += size
+    return ids
 
 
 def parse_offset_message_id(text: str) -> tuple[HostAddress, int]:

@@ -12,7 +12,12 @@ from enum import StrEnum
 from hashlib import sha256
 from itertools import pairwise
 
+from isal.isal_zlib import crc32
+
 from aerobee.runtime.errors import TierDamaged
+from aerobee.store.engine.disk import Disk
+from aerobee.store.engine.log.segment import COMMIT_LOG_DIRECTORY, segment_path
+from aerobee.store.format.names import file_name
 from aerobee.store.tier.manifest import (
     CHAIN_PREFIX,
     SEGMENTS_PREFIX,
@@ -21,7 +26,7 @@ from aerobee.store.tier.manifest import (
     manifest_name,
     segment_base,
 )
-from aerobee.store.tier.objects import ObjectMissing, Objects, read_whole
+from aerobee.store.tier.objects import CHUNK_BYTES, ObjectMissing, Objects, read_whole
 from aerobee.store.tier.uploads import OnChunk, find_manifest, verify_object
 
 
@@ -32,6 +37,7 @@ class FindingKind(StrEnum):
     CHAIN_BROKEN = "chain broken"
     OBJECT_MISSING = "object missing"
     OBJECT_DAMAGED = "object damaged"
+    STORE_DIFFERS = "store differs"
     LEFT_OVER = "left-over"
 
     @property
@@ -163,3 +169,36 @@ def _verify_tables(objects: Objects, chain: Chain, manifest: Manifest) -> None:
     if sha256(data).hexdigest() != manifest.tables_sha256:
         text = "the tables beside the segment are not those that were written"
         chain.findings.append(TierFinding(FindingKind.OBJECT_DAMAGED, name, text))
+
+
+def compare_store(chain: Chain, disk: Disk, on_chunk: OnChunk = lambda _: None) -> int:
+    """Add where a store folder has other bytes than the tier, by the manifests' checksums; returns
+    how many segments were compared. A broker may be using the folder. Raises OSError."""
+    local = {entry.name: entry.size_bytes for entry in disk.list(COMMIT_LOG_DIRECTORY)}
+    compared = 0
+    for manifest in chain.manifests:
+        if file_name(manifest.base) not in local:
+            continue
+        path = segment_path(manifest.base)
+        if _crc32_of(disk, path, manifest.size_bytes, on_chunk) != manifest.crc32:
+            text = f"{path} of the store has other bytes: another log, or one of both is damaged"
+            name = manifest.object_name
+            chain.findings.append(TierFinding(FindingKind.STORE_DIFFERS, name, text))
+        compared += 1
+    return compared
+
+
+def _crc32_of(disk: Disk, path: str, size: int, on_chunk: OnChunk) -> int | None:
+    """Of a file; None: it has another size."""
+    file = disk.open_file(path, read_only=True)
+    try:
+        if file.size() != size:
+            return None
+        found = 0
+        for at in range(0, size, CHUNK_BYTES):
+            chunk = file.read_at(at, min(CHUNK_BYTES, size - at))
+            on_chunk(len(chunk))
+            found = crc32(chunk, found)
+        return found
+    finally:
+        file.close()

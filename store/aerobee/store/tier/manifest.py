@@ -3,6 +3,7 @@
     chain/00000000001073741824.json                    one manifest for each segment
     segments/00000000001073741824/0000000005-9f3c..    its bytes, by epoch and writer
     segments/00000000001073741824/0000000005-9f3c...tables    topics and groups at that time
+    forgotten/00000000000000000000                     an operator has removed it for good
 
 Owns: a manifest's bytes, the names of objects, and when two logs agree on a segment.
 
@@ -31,6 +32,7 @@ from aerobee.store.format.names import file_name
 
 CHAIN_PREFIX: Final = "chain/"
 SEGMENTS_PREFIX: Final = "segments/"
+MARKS_PREFIX: Final = "forgotten/"
 HEAD_BYTES: Final = 64 * 1024
 """How many of a segment's first bytes a log compares with a manifest."""
 
@@ -183,6 +185,11 @@ def manifest_base(name: str) -> int | None:
     digits = name.removeprefix(CHAIN_PREFIX).removesuffix(_SUFFIX)
     is_number = len(digits) == len(file_name(0)) and digits.isascii() and digits.isdigit()
     return int(digits) if is_number and manifest_name(int(digits)) == name else None
+
+
+def mark_name(base: int) -> str:
+    """The object that says that an operator has removed a segment."""
+    return f"{MARKS_PREFIX}{file_name(base)}"
 
 
 def segment_folder(base: int) -> str:

@@ -35,6 +35,7 @@ from aerobee.store.tier.manifest import (
     decode_manifest,
     epochs_up_to,
     manifest_name,
+    mark_name,
     segment_base,
     segment_folder,
     segment_object_name,
@@ -88,6 +89,16 @@ def find_manifest(objects: Objects, base: int) -> Manifest | None:
             "object"
         )
     return manifest
+
+
+def was_forgotten(objects: Objects, base: int) -> bool:
+    """Whether an operator has removed the segment from the tier for good. A manifest that is gone
+    without such a mark is a loss. Raises TierUnavailable."""
+    try:
+        objects.read(mark_name(base), 0, 1)
+    except ObjectMissing:
+        return False
+    return True
 
 
 def check_agrees(manifest: Manifest, local: LocalSegment) -> None:

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,13 +76,19 @@ class Program:
         folder = self.folder
         if folder.is_dir():
             return
-        building = folder.with_suffix(".building")
-        shutil.rmtree(building, ignore_errors=True)
-        shutil.copytree(self.home / self.language, building)
-        go = {"CGO_ENABLED": "0", "GOFLAGS": "-modcacherw"}
-        for step in self.steps:
-            subprocess.run(["nice", *step], cwd=building, env={**os.environ, **go}, check=True)
-        building.rename(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # Others may build the same at the same time: the first that is complete counts.
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as name:
+            building = Path(name) / "whole"
+            shutil.copytree(self.home / self.language, building)
+            go = {"CGO_ENABLED": "0", "GOFLAGS": "-modcacherw"}
+            for step in self.steps:
+                subprocess.run(["nice", *step], cwd=building, env={**os.environ, **go}, check=True)
+            try:
+                building.rename(folder)
+            except OSError:
+                if not folder.is_dir():
+                    raise
 
 
 PROGRAMS = {

@@ -41,6 +41,9 @@ from aerobee.runtime.errors import AerobeeError, Busy, LeaseHeld, QuotaExceeded
 from aerobee.store.engine.queue_reads import QueueRead
 
 _REFUSED_AFTER_S_MAX: Final = 5.0
+_PASSED_TOLD_S: Final = 1.0
+"""How long a pull that has passed what it does not want goes on waiting: until it is answered, its
+reader does not know how far it is."""
 WAITING_MAX: Final = 100_000
 """Pulls that wait at this broker."""
 
@@ -259,8 +262,9 @@ class _Waiting:
             return
         if found.code is ReadCode.NO_NEW_MESSAGE and found.suggested_broker_id is None:
             left_s = self._deadline_s - self._pulls.clock.monotonic_s()
-            if left_s > 0:
-                self._park(left_s)
+            has_passed = self._wanted.offset > self._pull.offset
+            if left_s > 0 and (self._is_parked or not has_passed):
+                self._park(left_s, has_passed=has_passed)
                 return
         self._pulls.delivered(self._pull, found)
         fields = {
@@ -271,11 +275,16 @@ class _Waiting:
         }
         self._reply(self._request.answer(_CODES[found.code], fields, found.records))
 
-    def _park(self, left_s: float) -> None:
+    def _park(self, left_s: float, *, has_passed: bool) -> None:
+        loop = asyncio.get_running_loop()
         if not self._is_parked:
             if not self._parks():
                 return
-            self._timer = asyncio.get_running_loop().call_later(left_s, self.end)
+            self._timer = loop.call_later(left_s, self.end)
+        elif has_passed and left_s > _PASSED_TOLD_S and self._timer is not None:
+            self._deadline_s -= left_s - _PASSED_TOLD_S
+            self._timer.cancel()
+            self._timer = loop.call_later(_PASSED_TOLD_S, self.end)
         self._wanted = replace(self._wanted, is_scan=False)
         self._pulls.egress.wait(self._pull.topic, self._pull.queue_id, self._wake)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from aerobee.access.meter import PATIENCE_S, Meter, sending_meter
@@ -28,10 +30,11 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, MessageIllegal, TopicNotFound
 from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
 from aerobee.store.format.message_content import content_of
-from aerobee.store.format.message_id import UniqueIdGenerator, offset_message_id
+from aerobee.store.format.message_id import UniqueIdGenerator, offset_message_ids
+from aerobee.store.format.properties import VALUE_END
 from aerobee.store.format.recall_handle import RecallHandle, RecallHandleIllegal
 from aerobee.store.format.record import Record
-from aerobee.store.format.record_encode import encode_record
+from aerobee.store.format.record_encode import encode_batch_parts
 from aerobee.store.format.record_layout import (
     SYSFLAG_INNER_BATCH,
     SYSFLAG_NEED_UNWRAP,
@@ -39,7 +42,7 @@ from aerobee.store.format.record_layout import (
     HostAddress,
     RecordIllegal,
 )
-from aerobee.store.format.reserved_properties import without_received
+from aerobee.store.format.reserved_properties import may_be_illegal, without_received
 
 _SAFE_MS: Final = 2_500
 """How long a message may take to be as safe as promised: clients give up after 3 s."""
@@ -48,6 +51,7 @@ _UNSAFE: Final = {
     Unsafe.REPLICAS: Code.FLUSH_SLAVE_TIMEOUT,
     Unsafe.NO_REPLICA: Code.SLAVE_NOT_AVAILABLE,
 }
+_FLAG: Final = attrgetter("flag")
 _INNER: Final = SYSFLAG_INNER_BATCH | SYSFLAG_NEED_UNWRAP
 
 
@@ -57,7 +61,9 @@ class _Sending(NamedTuple):
     topic: str
     queue_id: int
     messages: Sequence[Message]
-    records: list[bytes]
+    parts: list[bytes]
+    """The records when joined."""
+    sizes: list[int]
 
 
 class Sends:
@@ -142,7 +148,7 @@ class Sends:
     def _store(self, connection: Connection, request: Command, send: Send) -> None:
         sending = self._read(connection, send, request)
         part = QueueRecords(
-            sending.queue_id, sending.records, any(each.is_half for each in sending.messages)
+            sending.queue_id, sending.parts, sending.messages[0].is_half, sending.sizes
         )
 
         def told(sent: list[Sent] | Exception) -> None:
@@ -188,22 +194,42 @@ class Sends:
         topic = send.topic.encode("utf-8", "replace")
         born_ms = send.born_ms if send.born_ms > 0 else self._clock.now_ms()
         try:
-            records = [
-                encode_record(
-                    topic=topic,
-                    body=each.body,
-                    properties=without_received(each.properties),
-                    flag=each.flag,
-                    sys_flag=sys_flag,
-                    born_timestamp_ms=born_ms,
-                    born_host=host,
-                    store_host_ipv6=self._store_host.is_ipv6,
-                )
-                for each in messages
-            ]
+            parts, sizes = self._records(messages, topic, born_ms, sys_flag, host)
         except RecordIllegal as error:
             raise MessageIllegal(str(error)) from None
-        return _Sending(send.topic, self._queue(send), messages, records)
+        return _Sending(send.topic, self._queue(send), messages, parts, sizes)
+
+    def _records(
+        self,
+        messages: Sequence[Message],
+        topic: bytes,
+        born_ms: int,
+        sys_flag: int,
+        host: HostAddress,
+    ) -> tuple[list[bytes], list[int]]:
+        """Parts of records, and the size of each record. Raises RecordIllegal."""
+        parts: list[bytes] = []
+        sizes: list[int] = []
+        for flag, alike in groupby(messages, key=_FLAG):
+            bodies, properties = [], []
+            for each in alike:
+                bodies.append(each.body)
+                properties.append(each.properties)
+            if may_be_illegal(VALUE_END + b"".join(properties)):
+                properties = list(map(without_received, properties))
+            more_parts, more_sizes = encode_batch_parts(
+                topic=topic,
+                bodies=bodies,
+                properties=properties,
+                flag=flag,
+                sys_flags=sys_flag,
+                born_timestamp_ms=born_ms,
+                born_host=host,
+                store_host_ipv6=self._store_host.is_ipv6,
+            )
+            parts += more_parts
+            sizes += more_sizes
+        return parts, sizes
 
     def _host_of(self, connection: Connection) -> HostAddress:
         family = 6 if connection.peer.startswith("[") else 4
@@ -234,10 +260,7 @@ class Sends:
             if isinstance(error, TopicNotFound):
                 error = TopicNotFound(f"No topic route info for this topic: {error}")
             return refusal(request, error)
-        ids, position = [], sent.physical_offset
-        for record in sending.records:
-            ids.append(offset_message_id(self._store_host, position))
-            position += len(record)
+        ids = offset_message_ids(self._store_host, sent.physical_offset, sending.sizes)
         first = sending.messages[0]
         fields = {
             "msgId": ",".join(ids),
@@ -255,7 +278,7 @@ class Sends:
         return request.answer(code, fields)
 
     def _recall_handle(self, sending: _Sending, deliver_ms: int) -> str:
-        content = content_of(Record(sending.records[0]))
+        content = content_of(Record(b"".join(sending.parts)))
         try:
             return RecallHandle(
                 sending.topic,

@@ -128,11 +128,11 @@ class OwnQueues:
                 topic,
                 queue_id,
                 b"".join(records),
-                list(map(len, records)),
+                list(map(len, records)) if sizes is None else sizes,
                 timeout_ms,
                 is_half=is_half,
             )
-            for queue_id, records, is_half in parts
+            for queue_id, records, is_half, sizes in parts
         ]
         deadline_s = self._clock.monotonic_s() + timeout_ms / 1_000
         self._waiting.append(_Sending(batches, deadline_s, told, has_gone))
