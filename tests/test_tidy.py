@@ -116,7 +116,16 @@ LAYERS: dict[str, frozenset[str]] = {
         }
     ),
     "offset_audit": frozenset(
-        {"client_core", "cluster_view", "v1", "runtime", "rpc", "domain", "store.format"}
+        {
+            "client_core",
+            "cluster_view",
+            "v1",
+            "runtime",
+            "rpc",
+            "domain",
+            "store.engine.queues.queue_ends",
+            "store.format",
+        }
     ),
     "cli": frozenset(
         {
@@ -261,7 +270,7 @@ FENCES: dict[str, tuple[str, ...]] = {
     "click": ("cli/", "bench/"),
     "fast_depends": ("integrations/faststream/",),
     "faststream": ("integrations/faststream/",),
-    "jinja2": ("console/",),
+    "jinja2": ("console/", "offset_audit/outputs/report/"),
     "starlette": ("console/",),
     "taskiq": ("integrations/taskiq.py",),
     "uvicorn": ("console/",),
@@ -337,7 +346,7 @@ def test_a_package_imports_only_the_layers_below_it(sources: Sequence[Source]) -
         allowed = LAYERS[package] | {package}
         for module in source.imports:
             parts = module.split(".")
-            names = {".".join(parts[1:2]), ".".join(parts[1:3])}
+            names = {".".join(parts[1:end]) for end in range(2, len(parts) + 1)}
             if parts[0] == "aerobee" and not names & allowed:
                 wrong.append(f"{source.name} must not import {module}")
     assert wrong == []

@@ -8,8 +8,7 @@ from typing import Any
 
 from aerobee.offset_audit.sources.store.conditions import Conditions
 from aerobee.offset_audit.sources.store.folders import find_stores
-from aerobee.offset_audit.sources.store.kind import Wanted
-from aerobee.offset_audit.sources.store.kinds import KINDS
+from aerobee.offset_audit.sources.store.kinds import KINDS, Wanted
 from aerobee.offset_audit.sources.store.options import StoreOptions
 
 Row = dict[str, Any]
@@ -28,7 +27,7 @@ def store_rows(
     reader = KINDS[kind]
     columns = reader.default_columns(parsed)
     if parsed.columns:
-        columns = reader.columns(parsed).chosen(parsed.columns)
+        columns = reader.columns.chosen(parsed.columns)
     wanted = Wanted(parsed, columns, conditions or Conditions())
     rows: list[Row] = []
     for partition in reader.plan(find_stores(paths, parsed.names), wanted):

@@ -12,13 +12,12 @@ import click
 import pytest
 
 from aerobee.offset_audit import checks, rules
-from aerobee.offset_audit.checks.data.stores import repair_command, verify_command
-from aerobee.offset_audit.checks.finding_rows import command_line
+from aerobee.offset_audit.checks.data.stores import REPAIR, VERIFY
 from aerobee.offset_audit.checks.progress.telling import findings
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Engine
 from aerobee.offset_audit.outputs.verdict import effect_of
-from aerobee.offset_audit.rules.texts import phrase, reset_to, shell_word
+from aerobee.offset_audit.rules.texts import command_text, phrase, reset_to, shell_word
 from tests.support.command_parsing import parsed
 
 pytestmark = pytest.mark.slow
@@ -50,13 +49,13 @@ def test_words_are_quoted_as_python_quotes_them(engine: Engine) -> None:
 def test_each_command_takes_a_name_or_path_as_one_argument(engine: Engine) -> None:
     rows = engine.frame("store string", [(name,) for name in NAMES]).select(
         "store",
-        verify_command().alias("verify"),
-        repair_command("--rebuild-index").alias("repair"),
-        command_line("aerobee topic show", "store").alias("show"),
+        F.expr(command_text(VERIFY)).alias("verify"),
+        F.expr(command_text(REPAIR)).alias("repair"),
+        F.expr(command_text("aerobee topic show {store}")).alias("show"),
     )
     for row in rows.collect():
         assert shlex.split(row["verify"]) == ["aerobee", "store", "verify", row["store"]]
-        assert shlex.split(row["repair"])[3:] == ["--rebuild-index", row["store"]]
+        assert shlex.split(row["repair"])[3:] == [row["store"]]
         assert shlex.split(row["show"])[2:] == ["show", row["store"]]
 
 
@@ -80,8 +79,10 @@ def test_findings_of_groups_and_topics_quote_both(engine: Engine) -> None:
 def test_what_is_not_known_is_no_argument(engine: Engine) -> None:
     nothing = engine.frame("store string", [(None,)])
     row = nothing.select(
-        command_line("aerobee topic show", "store", otherwise="aerobee cluster show").alias("show"),
-        verify_command().alias("verify"),
+        F.expr(command_text("aerobee topic show {store}", otherwise="aerobee cluster show")).alias(
+            "show"
+        ),
+        F.expr(command_text(VERIFY)).alias("verify"),
     ).collect()[0]
     assert (row["show"], row["verify"]) == ("aerobee cluster show", "")
 

@@ -53,7 +53,7 @@ def test_more_rows_than_this_process_should_hold_are_refused_unless_it_was_asked
     rows = LocalRun().read(source.reader(schema(columns)), schema(columns)).count()
     assert rows > 3
     with pytest.raises(TooManyRows, match="more than 3 rows"):
-        LocalRun(3).load("aerobee.store", options, root)
+        LocalRun(3).load(options, root)
     assert rows_max(AuditRequest(engine="local")) is None
     assert rows_max(AuditRequest()) is not None
 

@@ -19,13 +19,13 @@ from aerobee.offset_audit.sources.live import journal
 from aerobee.offset_audit.sources.live.asking import BrokerAddress
 from aerobee.offset_audit.sources.live.journal import (
     UNREAD,
-    JournalRecord,
     LiveJournalReader,
     OneJournal,
-    entries_of,
     whole_journals,
 )
 from aerobee.offset_audit.sources.live.options import parse_options
+from aerobee.offset_audit.sources.store import journal_entries
+from aerobee.offset_audit.sources.store.journal_entries import JournalRecord, entries_of
 from aerobee.offset_audit.tables import JOURNAL
 from aerobee.runtime import errors
 from aerobee.store.format.delayed_records import Delay
@@ -62,7 +62,7 @@ def read_broken(
         raise error
 
     monkeypatch.setattr(journal, "pull_records", pull)
-    monkeypatch.setattr(journal, "BATCH_ROWS", 1)
+    monkeypatch.setattr(journal_entries, "BATCH_ROWS", 1)
     options = parse_options({"brokers": "localhost:1", "skipUnreachable": skip})
     batches = LiveJournalReader(options).read(OneJournal(BrokerAddress("localhost:1", "")))
     return [row for batch in batches for row in batch.to_pylist()]

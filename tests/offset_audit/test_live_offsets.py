@@ -14,14 +14,14 @@ from pyspark.errors import PySparkException
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import COMMIT_OFFSETS, RESET_OFFSETS
 from aerobee.offset_audit.frames.spark_rows import schema
-from aerobee.offset_audit.sources.direct import rows_by, rows_of
-from aerobee.offset_audit.sources.live import OffsetsSource
+from aerobee.offset_audit.sources.direct import rows_by
 from aerobee.offset_audit.sources.live.asking import LogAnswer, stretches
 from aerobee.offset_audit.sources.live.batches import log_batch
 from aerobee.offset_audit.sources.live.columns import split_tables
-from aerobee.offset_audit.sources.store.ranges_log import STEP_BYTES
+from aerobee.offset_audit.sources.live.offsets import OffsetsSource
 from aerobee.offset_audit.tables import COLUMNS
 from aerobee.offset_audit.tables import LOG_RANGE_BYTES as G
+from aerobee.offset_audit.tables import LOG_STEP_BYTES as STEP_BYTES
 from aerobee.testing.real_cluster import ClusterThread
 from aerobee.v1 import audit_pb2, broker_pb2, common_pb2
 from tests.support.fake_cluster import BrokerAt, BrokerPlace, FakeNameserver, FakeTopic
@@ -223,7 +223,8 @@ def test_a_source_that_is_read_directly_gives_the_same_rows(
 ) -> None:
     options = {"brokers": live.addresses, "table": "commits"}
     asked = spark.read.format("aerobee.offsets").options(**options).load().drop("read_at_ms")
-    direct = rows_of(spark, OffsetsSource(options)).drop("read_at_ms")
+    source = OffsetsSource(options)
+    direct = rows_by(spark, source.reader(source.schema()), source.schema()).drop("read_at_ms")
     assert direct.schema == asked.schema
     rows = sorted(asked.collect())
     assert sorted(direct.collect()) == rows

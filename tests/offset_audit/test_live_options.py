@@ -8,14 +8,13 @@ import pytest
 
 from aerobee.offset_audit.frames.spark_rows import schema
 from aerobee.offset_audit.sources.live.columns import (
-    READ_TABLES,
     WIDE_TABLES,
     rest_schema,
     table_schema,
 )
-from aerobee.offset_audit.sources.live.journal import JournalRecord, entries_of
-from aerobee.offset_audit.sources.live.options import parse_options
+from aerobee.offset_audit.sources.live.options import READ_TABLES, parse_options
 from aerobee.offset_audit.sources.registry import RegistrySource
+from aerobee.offset_audit.sources.store.journal_entries import JournalRecord, entries_of
 from aerobee.offset_audit.tables import COLUMNS, JOURNAL
 from aerobee.runtime.errors import InvalidArgument
 
@@ -50,9 +49,9 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"nameservers": "nowhere"}, "host:port"),
         ({"brokers": "nowhere"}, "broker address 'nowhere'"),
         ({**HERE, "table": "comits"}, "table=comits is not one of"),
-        ({**HERE, "firstUnread": "yes"}, "firstUnread must be true or false"),
-        ({**HERE, "timeoutMs": "0"}, "timeoutMs must be a whole number of 1"),
-        ({**HERE, "timeoutMs": "soon"}, "timeoutMs must be a whole number"),
+        ({**HERE, "firstUnread": "yes"}, "option firstUnread is .yes., neither true nor false"),
+        ({**HERE, "timeoutMs": "0"}, "option timeoutMs is .0., not a whole number of 1"),
+        ({**HERE, "timeoutMs": "soon"}, "option timeoutMs is .soon., not a whole number"),
         ({**HERE, "nameserver": "a:1"}, "is nameservers meant"),
         ({**HERE, "firstUnred": "true"}, "is firstUnread meant"),
         ({**HERE, "tls.enabled": "true"}, "set TLS by the environment"),

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from aerobee.offset_audit.sources.messages.batch_reader import BatchPlan
 from aerobee.offset_audit.sources.messages.live_place import LivePlace
-from aerobee.offset_audit.sources.messages.narrowing import Narrowing
+from aerobee.offset_audit.sources.store.conditions import Conditions
 from tests.offset_audit.stream_engine import Engine, bodies, options_of, rows_of
 from tests.support.etcd import running_etcd
 from tests.support.replica_group import ReplicaGroup, replica_group
@@ -77,7 +77,7 @@ async def test_a_batch_goes_on_at_another_replica_when_its_broker_is_killed(
         timeoutMs=30_000,
     )
     (reading,) = await asyncio.to_thread(
-        BatchPlan(options, Narrowing()).readings, LivePlace(options)
+        BatchPlan(options, Conditions()).readings, LivePlace(options)
     )
     batches = reading.batches()
     first = await asyncio.to_thread(next, batches)

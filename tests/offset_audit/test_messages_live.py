@@ -14,9 +14,8 @@ from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.batch_reader import BatchPlan
 from aerobee.offset_audit.sources.messages.live_place import LivePlace
 from aerobee.offset_audit.sources.messages.losses import MessagesLost
-from aerobee.offset_audit.sources.messages.narrowing import Narrowing
 from aerobee.offset_audit.sources.messages.offsets import BEGAN, from_document
-from aerobee.offset_audit.sources.messages.place import Window
+from aerobee.offset_audit.sources.store.conditions import Conditions, Numbers
 from aerobee.runtime.errors import AerobeeError, TopicNotFound
 from tests.offset_audit.stream_engine import Document, Engine, Row, bodies, options_of, rows_of
 from tests.support.real_brokers import RealCluster, RouteServer, start_cluster
@@ -33,10 +32,12 @@ async def cluster(tmp_path: Path) -> AsyncIterator[RealCluster]:
         await found.stop()
 
 
-async def read(cluster: RealCluster, narrowing: Narrowing | None = None, **given: Any) -> list[Row]:
+async def read(
+    cluster: RealCluster, conditions: Conditions | None = None, **given: Any
+) -> list[Row]:
     """A whole batch; each step in a thread with no loop, as in Spark's workers."""
     options = options_of(cluster.address, is_streaming=False, **given)
-    plan = BatchPlan(options, narrowing or Narrowing())
+    plan = BatchPlan(options, conditions or Conditions())
     return await asyncio.to_thread(lambda: rows_of(plan.readings(LivePlace(options))))
 
 
@@ -61,7 +62,7 @@ async def test_a_batch_reads_every_message_of_every_broker_once(cluster: RealClu
     one = await read(cluster, assign='{"orders": {"broker-a": [1]}}')
     assert [row["queue_offset"] for row in one] == list(range(50))
     assert {row["broker_name"] for row in one} == {"broker-a"}
-    middle = await read(cluster, Narrowing(offset_begin=10, offset_end=12))
+    middle = await read(cluster, Conditions().with_numbers("queue_offset", Numbers(10, 11)))
     assert sorted(row["queue_offset"] for row in middle) == [10, 10, 10, 11, 11, 11]
 
 
@@ -78,8 +79,8 @@ async def test_filters_by_time_are_exact(cluster: RealCluster) -> None:
         await cluster.send("bills", 0, [b"%d" % n])
         await asyncio.sleep(0.01)
     times = [row["store_ms"] for row in await read(cluster, topic="bills")]
-    narrowing = Narrowing(window=Window(times[2], times[4]))
-    assert bodies(await read(cluster, narrowing, topic="bills")) == ["2", "3", "4"]
+    conditions = Conditions().with_numbers("store_ms", Numbers(times[2], times[4]))
+    assert bodies(await read(cluster, conditions, topic="bills")) == ["2", "3", "4"]
     rest = await read(cluster, topic="bills", startingTimestamp=times[3])
     assert bodies(rest) == ["3", "4", "5"]
 
@@ -105,7 +106,7 @@ async def test_messages_that_retention_removed_are_told_by_their_offsets(
             await cluster.send("orders", 0, [b"%d" % n * 500_000])
         first = '{"orders": {"broker-a": {"0": 0}}}'
         plan = BatchPlan(
-            options_of(cluster.address, is_streaming=False, startingOffsets=first), Narrowing()
+            options_of(cluster.address, is_streaming=False, startingOffsets=first), Conditions()
         )
         readings = await asyncio.to_thread(plan.readings, LivePlace(plan.options))
         await broker.stop()

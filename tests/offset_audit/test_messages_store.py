@@ -16,10 +16,9 @@ import pytest
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.batch_reader import BatchPlan
 from aerobee.offset_audit.sources.messages.losses import MessagesLost
-from aerobee.offset_audit.sources.messages.narrowing import Narrowing
 from aerobee.offset_audit.sources.messages.options import parse_options
-from aerobee.offset_audit.sources.messages.place import Window
 from aerobee.offset_audit.sources.messages.store_place import StorePlace
+from aerobee.offset_audit.sources.store.conditions import Conditions, Numbers
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import InvalidArgument, TopicNotFound
 from aerobee.store.format.compression import CompressionKind, compress
@@ -50,11 +49,11 @@ def place_of(root: Path | str, **options: Any) -> StorePlace:
 
 
 def read(
-    root: Path | str, narrowing: Narrowing | None = None, **options: Any
+    root: Path | str, conditions: Conditions | None = None, **options: Any
 ) -> list[dict[str, Any]]:
     """As a batch does it, without Spark."""
     place = place_of(root, **options)
-    plan = BatchPlan(place.options, narrowing or Narrowing())
+    plan = BatchPlan(place.options, conditions or Conditions())
     return [
         row
         for reading in plan.readings(place)
@@ -200,7 +199,7 @@ def test_all_is_read_once_however_it_is_divided(store: Path) -> None:
         {"minPartitions": 1000},
     ):
         place = place_of(store, **options)
-        readings = BatchPlan(place.options, Narrowing()).readings(place)
+        readings = BatchPlan(place.options, Conditions()).readings(place)
         assert len(readings) >= 7
         rows = [row for one in readings for batch in one.batches() for row in batch.to_pylist()]
         assert sorted(keys(rows)) == whole
@@ -239,17 +238,19 @@ def test_times_choose_messages_by_when_they_were_stored(store: Path) -> None:
 
 def test_filters_narrow_what_is_read(store: Path) -> None:
     times = sorted(row["store_ms"] for row in read(store, topic="orders"))
-    narrowing = Narrowing(
-        topics=frozenset({"orders"}),
-        queue_ids=frozenset({1}),
-        offset_begin=5,
-        window=Window(times[30], times[39]),
+    conditions = (
+        Conditions()
+        .with_texts("topic", ["orders"])
+        .with_numbers("queue_id", Numbers(among=frozenset({1})))
+        .with_numbers("queue_offset", Numbers(low=5))
+        .with_numbers("store_ms", Numbers(times[30], times[39]))
     )
-    rows = read(store, narrowing)
+    rows = read(store, conditions)
     assert {row["queue_id"] for row in rows} == {1}
     assert [row["store_ms"] for row in rows] == times[31:40:2]
     place = place_of(store)
-    plan = BatchPlan(place.options, Narrowing(topics=frozenset({"bills"}), offset_end=2))
+    conditions = Conditions().with_texts("topic", ["bills"])
+    plan = BatchPlan(place.options, conditions.with_numbers("queue_offset", Numbers(high=1)))
     (reading,) = plan.readings(place)
     assert [(one.begin, one.end) for one in reading.slices] == [(0, 2)]  # type: ignore[attr-defined]
 
@@ -370,7 +371,7 @@ def test_an_entry_that_leads_far_behind_the_log_does_not_stretch_the_plan(
 ) -> None:
     whole = keys(read(store))
     place = place_of(store, topic="orders", partitionBytes=1 << 20, failOnDataLoss=False)
-    plan = BatchPlan(place.options, Narrowing())
+    plan = BatchPlan(place.options, Conditions())
     before = len(list(plan.readings(place)))
     last = max(row for row in whole if row[0] == "orders")
     file = max(Path(store, "consumequeue", "orders", str(last[1])).iterdir())

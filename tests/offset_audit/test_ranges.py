@@ -28,7 +28,7 @@ from aerobee.offset_audit.sources.store.ranges_digest import (
     sum_groups,
 )
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts, store_facts
-from aerobee.offset_audit.sources.store.ranges_log import STEP_BYTES, LogRanges
+from aerobee.offset_audit.sources.store.ranges_log import LogRanges
 from aerobee.offset_audit.sources.store.ranges_queues import LogQueueRanges, QueueMessages
 from aerobee.offset_audit.sources.store.ranges_reading import (
     LogWork,
@@ -46,6 +46,7 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
 )
 from aerobee.offset_audit.sources.store.record_search import RECORD_BYTES_MAX
 from aerobee.offset_audit.tables import LOG_RANGE_BYTES
+from aerobee.offset_audit.tables import LOG_STEP_BYTES as STEP_BYTES
 from tests.golden_stores.conftest import NAMES, GoldenStore
 from tests.offset_audit.store_rows import store_rows
 from tests.support.damaged_stores import make_store

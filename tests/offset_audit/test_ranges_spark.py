@@ -10,17 +10,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from aerobee.offset_audit.frames.spark_frame import SparkFrame, data_of
+from aerobee.offset_audit.run.reading import drills
+from aerobee.offset_audit.run.spark_run import SparkRun
 from aerobee.offset_audit.sources.store.options import StoreOptions
 from aerobee.offset_audit.sources.store.ranges_rows import (
     SUMMARIES,
     SUMMARY_TABLES,
 )
-from aerobee.offset_audit.sources.store.ranges_spark import (
-    facts_of,
-    key_drill,
-    queue_drill,
-    split_summaries,
-)
+from aerobee.offset_audit.sources.store.summaries import facts_of, split_summaries
 from tests.offset_audit.store_rows import store_rows
 from tests.support.damaged_stores import index_file, make_store, overwrite, queue_file
 
@@ -63,7 +60,8 @@ def test_one_reading_fills_every_table_and_drills_find_the_differing_rows(
     absurd = {"first_position": F.lit(-(1 << 62)), "last_position": F.lit(1 << 62)}
     differing = sides.where("log != entries").withColumns(absurd)
     facts = facts_of([StoreOptions.parse({"path": str(store)})])
-    found = queue_drill(facts)(differing).collect()
+    queue_rows, key_rows = drills(SparkRun(spark), facts)
+    found = queue_rows(SparkFrame(differing)).collect()
     assert {(row["topic"], row["queue_id"]) for row in found} == {("orders", 1)}
     assert Counter(row["source"] for row in found) == {"LOG": 40, "ENTRIES": 40}
     compared = Counter(
@@ -79,7 +77,7 @@ def test_one_reading_fills_every_table_and_drills_find_the_differing_rows(
         )
     )
     lost = keys.select(F.sum("log") - F.sum("index")).head()
-    sources = Counter(row["source"] for row in key_drill(facts)(keys).collect())
+    sources = Counter(row["source"] for row in key_rows(SparkFrame(keys)).collect())
     assert lost is not None
     assert sources["LOG"] - sources["INDEX"] == lost[0] > 0
     rows.unpersist()

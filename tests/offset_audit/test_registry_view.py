@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aerobee.offset_audit.frames.spark_rows import schema
 from aerobee.offset_audit.sources.live.asking import RegistryView
-from aerobee.offset_audit.sources.registry import registry_rows, standing
+from aerobee.offset_audit.sources.live.snapshots import registry_rows, standing
 from aerobee.offset_audit.tables import COLUMNS
 from aerobee.v1 import common_pb2, nameserver_pb2
 

@@ -23,9 +23,7 @@ from aerobee.offset_audit.outputs.report.data import (
     Totals,
 )
 from aerobee.offset_audit.outputs.report.formats import age, number, short, volume
-from aerobee.offset_audit.outputs.report.heat_map import step
-from aerobee.offset_audit.outputs.report.markup import escaped, tag
-from aerobee.offset_audit.outputs.report.render import render
+from aerobee.offset_audit.outputs.report.render import heat_step, render
 from aerobee.offset_audit.outputs.verdict import page_of
 from tests.offset_audit.sample_report import MINUTE_MS, NOW_MS, sample
 
@@ -295,7 +293,7 @@ def test_numbers_and_ages_read_well() -> None:
 
 
 def test_heat_goes_by_powers_of_ten() -> None:
-    assert [step(lag) for lag in (None, -4, 0, 1, 9, 10, 999, 10**6, 10**12)] == [
+    assert [heat_step(lag) for lag in (None, -4, 0, 1, 9, 10, 999, 10**6, 10**12)] == [
         None,
         0,
         0,
@@ -306,12 +304,6 @@ def test_heat_goes_by_powers_of_ten() -> None:
         7,
         7,
     ]
-
-
-def test_a_tag_leaves_out_what_is_none_and_escapes_the_rest() -> None:
-    made = tag("a", "<b>", None, href='"x"', class_="c", aria_label=None, hidden=True)
-    assert made == '<a href="&quot;x&quot;" class="c" hidden>&lt;b&gt;</a>'
-    assert escaped(made) == made
 
 
 def test_findings_that_differ_in_little_are_folded_beyond_three() -> None:

@@ -13,6 +13,7 @@ from aerobee.offset_audit.sources.store.conditions import Conditions
 from aerobee.offset_audit.sources.store.config_files import QUEUES_MAX
 from aerobee.offset_audit.sources.store.folders import Names, Origin, StoreUnreadable, find_stores
 from aerobee.runtime.clock import ManualClock
+from aerobee.runtime.errors import InvalidArgument
 from aerobee.store.format.epoch_file import encode_epochs
 from tests.golden_stores.conftest import NAMES, GoldenStore
 from tests.offset_audit.store_rows import store_rows
@@ -232,7 +233,7 @@ def test_what_is_no_store_is_told(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     with pytest.raises(StoreUnreadable, match="no column 'colour'"):
         store_rows("records", tmp_path, columns="colour")
-    with pytest.raises(StoreUnreadable, match="partitionBytes='much'"):
+    with pytest.raises(InvalidArgument, match="partitionBytes is 'much'"):
         store_rows("records", tmp_path, partitionBytes="much")
 
 

@@ -173,7 +173,7 @@ def test_tiny_queues_share_partitions_and_long_files_are_divided(tmp_path: Path)
         is_wanted=lambda topic, queue_id: queue_id == 0,
     )
     pieces = [piece for partition in partitions for piece in partition.pieces]
-    assert [(piece.begin // ENTRY_SIZE, piece.end // ENTRY_SIZE) for piece in pieces] == [  # type: ignore[union-attr]
+    assert [(piece.begin // ENTRY_SIZE, piece.end // ENTRY_SIZE) for piece in pieces] == [
         (0, 131_072),
         (131_072, 262_144),
         (262_144, 300_000),

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from aerobee.offset_audit import tables
 from aerobee.offset_audit.frames.spark_rows import schema
-from aerobee.offset_audit.sources.store.config_rows import CONFIG_COLUMNS
+from aerobee.offset_audit.sources.store.config_rows import CONFIG_TABLES
 from tests.golden_stores.conftest import GoldenStore
 from tests.offset_audit.store_rows import store_rows
 
@@ -96,7 +96,7 @@ def test_a_frame_that_was_filtered_once_is_whole_the_next_time(
     assert counts[0] + counts[1] == counts[2]
 
 
-@pytest.mark.parametrize("table", CONFIG_COLUMNS)
+@pytest.mark.parametrize("table", CONFIG_TABLES)
 def test_tables_of_a_store_have_the_schema_that_checks_read(
     spark: SparkSession, tmp_path: Path, table: str
 ) -> None:

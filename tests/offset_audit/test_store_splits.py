@@ -286,7 +286,7 @@ def test_a_segment_that_was_deleted_gives_no_rows(tmp_path: Path) -> None:
     partitions = plan_log([store], partition_bytes=1000)
     first = tmp_path / "commitlog" / f"{0:020d}"
     first.unlink()
-    chunks = list(log_chunks(partitions[0].pieces[0], tags=TagsCodes()))  # type: ignore[arg-type]
+    chunks = list(log_chunks(partitions[0].pieces[0], tags=TagsCodes()))
     assert not chunks
 
 
@@ -295,7 +295,7 @@ def test_only_the_wanted_part_of_a_log_is_planned(tmp_path: Path) -> None:
     store = StoreFolder(str(tmp_path), Origin())
     planned = plan_log([store], partition_bytes=1000, reach=Reach(7_500, 9_200))
     pieces = [piece for partition in planned for piece in partition.pieces]
-    assert [(piece.begin, piece.end) for piece in pieces] == [  # type: ignore[union-attr]
+    assert [(piece.begin, piece.end) for piece in pieces] == [
         (7_000, 8_000),
         (8_000, 9_000),
         (9_000, 10_000),

@@ -146,6 +146,8 @@ log of the broker that had it."""
 BLOCK_OFFSETS = 65_536
 INDEX_BLOCK_BYTES = 64 * 1024 * 1024
 LOG_RANGE_BYTES = 64 * 1024 * 1024
+LOG_STEP_BYTES = 64 * 1024
+"""The finer grid, for ranges that are not whole."""
 
 STATES = """cluster string, run_id string, run_at_ms long, broker_name string, group string,
 topic string, queue_id int, committed_offset long, min_offset long, max_offset long, lag long,

@@ -24,8 +24,7 @@ from aerobee.bench.audit.generated_store import GeneratedStore
 from aerobee.bench.audit.spark_cpu import SparkRun, timed_run
 from aerobee.offset_audit.sources.store.conditions import Conditions
 from aerobee.offset_audit.sources.store.folders import find_stores
-from aerobee.offset_audit.sources.store.kind import Wanted
-from aerobee.offset_audit.sources.store.kinds import KINDS
+from aerobee.offset_audit.sources.store.kinds import KINDS, Wanted
 from aerobee.offset_audit.sources.store.options import StoreOptions
 from aerobee.offset_audit.sources.store.ranges_rows import SUMMARIES
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aerobee.offset_audit.checks.check import Severity
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.columns_of_tables import columns_of
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.frames.functions import Column
-from aerobee.offset_audit.rules.texts import shell_word, sql_text
+from aerobee.offset_audit.rules.texts import command_text
 from aerobee.offset_audit.tables import FINDINGS
 
 
@@ -18,7 +20,9 @@ def finding_rows(
     severity: Severity | str,
     evidence: str,
     affected: str = "null",
-    command: Column | str = "",
+    command: str = "",
+    commands: Mapping[str, str] | None = None,
+    otherwise: str = "",
 ) -> Frame:
     """One row of FINDINGS for each row of `found`.
 
@@ -29,14 +33,16 @@ def finding_rows(
         severity: one for all, or SQL.
         evidence: SQL of the sentence.
         affected: SQL.
-        command: of an operator, or a column.
+        command: of an operator, a template whose values become one word of a shell each.
+        commands: by SQL conditions, templates that come before it; the first that holds counts.
+        otherwise: a command if a value of `command` is not known.
     """
     given: dict[str, Column] = {
         "check": F.lit(check),
         "severity": F.lit(severity.value) if isinstance(severity, Severity) else F.expr(severity),
         "evidence": F.expr(evidence),
         "affected": F.expr(affected),
-        "command": F.lit(command),
+        "command": F.expr(command_text(command, commands, otherwise)),
     }
     return found.select(
         *(
@@ -45,12 +51,4 @@ def finding_rows(
             .alias(name)
             for name, kind in columns_of(FINDINGS)
         )
-    )
-
-
-def command_line(text: str, word: str, *, otherwise: str = "") -> Column:
-    """A command to paste: `text` followed by the SQL expression `word` as a single shell word, or
-    by the given replacement if it is unknown."""
-    return F.expr(
-        f"coalesce(concat({sql_text(text + ' ')}, {shell_word(word)}), {sql_text(otherwise)})"
     )

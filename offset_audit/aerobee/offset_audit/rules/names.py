@@ -31,5 +31,7 @@ IS_LIGHT_TOPIC: Final = f"startswith(topic, '{LIGHT_QUEUE_PREFIX}')"
 RETRY_TOPIC: Final = f"concat('{RETRY_PREFIX}', group)"
 """Where a group's messages wait for redelivery."""
 
+JOURNAL_TOPIC: Final = "AEROBEE_OFFSET_JOURNAL"
+"""Where a broker writes each change of a committed offset."""
 BUSY: Final = "busy: "
 """The prefix of `error` for a broker that answered, but had no capacity for the reading in time."""

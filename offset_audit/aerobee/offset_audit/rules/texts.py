@@ -79,12 +79,14 @@ def reset_to(offset: str) -> str:
     )
 
 
-def command_text(template: str, commands: Mapping[str, str] | None = None) -> str:
+def command_text(
+    template: str, commands: Mapping[str, str] | None = None, otherwise: str = ""
+) -> str:
     """SQL of a command in which each value becomes a single shell word; of `commands`, by
-    conditions, the first that holds comes before it."""
+    conditions, the first that holds comes before it. `otherwise`: if a value is not known."""
     if commands:
         (held, first), *others = commands.items()
-        rest = command_text(template, dict(others))
+        rest = command_text(template, dict(others), otherwise)
         return f"if({held}, {command_text(first)}, {rest})"
     pieces = []
     for index, piece in enumerate(_FIELD.split(template)):
@@ -92,7 +94,9 @@ def command_text(template: str, commands: Mapping[str, str] | None = None) -> st
             pieces.append(shell_word(piece))
         elif piece:
             pieces.append(sql_text(piece))
-    return f"concat({', '.join(pieces)})"
+    if len(pieces) <= 1:
+        return sql_text(template)
+    return f"coalesce(concat({', '.join(pieces)}), {sql_text(otherwise)})"
 
 
 def _value(field: str) -> str:

@@ -15,11 +15,6 @@ from pyspark.sql.types import StructType
 from aerobee.offset_audit.frames.frame import Engine, Frame
 from aerobee.offset_audit.outputs.ledger import LedgerFiles
 from aerobee.offset_audit.run.kept import Kept
-from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
-from aerobee.offset_audit.tables import Drill
-
-Facts = Mapping[str, StoreFacts]
-
 
 LOCAL_ROWS = 50_000
 """How many rows may be part of a run's plans; larger tables stay where they were read."""
@@ -47,19 +42,18 @@ class RunEngine(Protocol):
         """What a watch's next run need not read again; None: it reads everything."""
 
     def read(
-        self, reader: DataSourceReader, columns: StructType, *, is_small: bool = False
+        self,
+        reader: DataSourceReader,
+        columns: StructType,
+        *,
+        is_small: bool = False,
+        is_bounded: bool = True,
     ) -> Frame:
-        """What a reader gives. `is_small`: few rows are likely, so it is worth reading at once."""
+        """What a reader gives. `is_small`: few rows are likely, so it is worth reading at once.
+        Not `is_bounded`: the engine takes the rows, however many there are."""
 
-    def load(self, source: str, options: Mapping[str, str], path: str) -> Frame:
-        """What a source of stores, known by its name, gives for a path."""
-
-    def queue_drill(self, facts: Facts) -> Drill: ...
-
-    def key_drill(self, facts: Facts) -> Drill: ...
-
-    def keep(self, frame: Frame) -> Frame:
-        """Read at most once, when it is used."""
+    def load(self, options: Mapping[str, str], path: str) -> Frame:
+        """What `aerobee.store` gives for a path."""
 
     def take(self, frame: Frame) -> Frame:
         """Read now, once, though several tables are made from it."""

@@ -19,7 +19,7 @@ from aerobee.offset_audit.run.exit_codes import NotReady
 JAVA_MAJOR = 17
 """The oldest Java that Spark 4 runs on."""
 
-NEEDED_PACKAGES = ("pyspark", "pyarrow", "pandas")
+NEEDED_PACKAGES = ("pyspark", "pyarrow", "pandas", "jinja2")
 VERSION_TIMEOUT_S = 30.0
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')

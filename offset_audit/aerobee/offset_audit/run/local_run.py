@@ -10,30 +10,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.frames.local_frame import LocalEngine, LocalFrame
 from aerobee.offset_audit.outputs.local_files import LocalLedgerFiles, replace_file
-from aerobee.offset_audit.run.engine import Facts, TooManyRows
+from aerobee.offset_audit.run.engine import TooManyRows
 from aerobee.offset_audit.run.kept import Kept, Rows
 from aerobee.offset_audit.sources.live.journal import (
     LiveJournalReader,
-    OffsetJournalSource,
     OneJournal,
-    StoredJournalReader,
 )
-from aerobee.offset_audit.sources.store import drills
-from aerobee.offset_audit.sources.store.columns import Columns
-from aerobee.offset_audit.sources.store.source import StoreReader, StoreSource
-from aerobee.offset_audit.tables import Drill
+from aerobee.offset_audit.sources.store.options import StoreOptions
+from aerobee.offset_audit.sources.store.source import StoreReader
 
 AT_ONCE: Final = 8
 """How many partitions are read at the same time."""
-_SOURCES: Final[Mapping[str, type[DataSource]]] = {
-    source.name(): source for source in (StoreSource, OffsetJournalSource)
-}
 
 
 class LocalRun:
@@ -48,20 +41,19 @@ class LocalRun:
         self._rows_max = rows_max
 
     def read(
-        self, reader: DataSourceReader, columns: StructType, *, is_small: bool = False
+        self,
+        reader: DataSourceReader,
+        columns: StructType,
+        *,
+        is_small: bool = False,
+        is_bounded: bool = True,
     ) -> Frame:
-        return self._read(reader, columns.names)
+        reading = self if is_bounded else LocalRun()
+        return reading._read(reader, columns.names)
 
-    def load(self, source: str, options: Mapping[str, str], path: str) -> Frame:
-        made = _SOURCES[source]({**options, "path": path})
-        declared = made.schema()
-        if isinstance(declared, StructType):
-            return self._read(made.reader(declared), declared.names)
-        names = [name.strip("`") for name in Columns.parse(declared).names]
-        columns = StructType()
-        for name in names:
-            columns = columns.add(name, "string")
-        return self._read(made.reader(columns), names)
+    def load(self, options: Mapping[str, str], path: str) -> Frame:
+        reader = StoreReader(StoreOptions.parse({**options, "path": path}))
+        return self._read(reader, list(reader.names))
 
     def _read(self, reader: DataSourceReader, names: list[str]) -> LocalFrame:
         found: list[Mapping[str, Any]] = []
@@ -93,7 +85,7 @@ class LocalRun:
             if known is not None:
                 kept.journals[address] = known
             return rows
-        if not isinstance(reader, StoreReader | StoredJournalReader):
+        if not isinstance(reader, StoreReader):
             return self._read_anew(reader, partition)
         mark = reader.mark(partition)
         if mark is not None and (known_rows := kept.rows(mark)) is not None:
@@ -107,15 +99,6 @@ class LocalRun:
     def _bound(self, rows: int) -> None:
         if self._rows_max is not None and rows > self._rows_max:
             raise TooManyRows(f"more than {self._rows_max:,} rows: Spark is needed")
-
-    def queue_drill(self, facts: Facts) -> Drill:
-        return drills.queue_drill(facts)
-
-    def key_drill(self, facts: Facts) -> Drill:
-        return drills.key_drill(facts)
-
-    def keep(self, frame: Frame) -> Frame:
-        return frame
 
     def take(self, frame: Frame) -> Frame:
         return frame

@@ -14,9 +14,11 @@ from typing import Any
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.columns_of_tables import names_of
 from aerobee.offset_audit.frames.frame import Frame, union
+from aerobee.offset_audit.frames.spark_rows import schema
 from aerobee.offset_audit.outputs.console import counted
 from aerobee.offset_audit.rules.limits import Limits
-from aerobee.offset_audit.run.engine import LOCAL_ROWS, SMALL_ROWS, RunEngine
+from aerobee.offset_audit.rules.names import JOURNAL_TOPIC
+from aerobee.offset_audit.run.engine import LOCAL_ROWS, RunEngine
 from aerobee.offset_audit.run.exit_codes import NothingToAudit
 from aerobee.offset_audit.run.identities import (
     OF_PROGRESS,
@@ -39,21 +41,27 @@ from aerobee.offset_audit.sources.live.asking import (
     view_registry,
 )
 from aerobee.offset_audit.sources.live.columns import (
-    LOG_TABLE,
-    READ_TABLES,
     table_schema,
     tables_in,
 )
 from aerobee.offset_audit.sources.live.journal import (
-    JOURNAL_TOPIC,
     OffsetJournalSource,
     whole_journals,
 )
 from aerobee.offset_audit.sources.live.offsets import OffsetsReader, OffsetsSource
-from aerobee.offset_audit.sources.registry import registry_rows, standing
+from aerobee.offset_audit.sources.live.options import LOG_TABLE, READ_TABLES
+from aerobee.offset_audit.sources.live.snapshots import registry_rows, standing
+from aerobee.offset_audit.sources.store.config_rows import CONFIG_TABLES
+from aerobee.offset_audit.sources.store.drills import Drill as PlannedDrill
+from aerobee.offset_audit.sources.store.drills import (
+    DrillReader,
+    Facts,
+    key_drills,
+    queue_drills,
+)
 from aerobee.offset_audit.sources.store.kinds import SNAPSHOT
 from aerobee.offset_audit.sources.store.ranges_rows import SUMMARIES, SUMMARY_TABLES
-from aerobee.offset_audit.sources.store.ranges_spark import (
+from aerobee.offset_audit.sources.store.summaries import (
     facts_of,
     first_whole_minutes,
     log_begins,
@@ -72,11 +80,8 @@ from aerobee.offset_audit.tables import (
 from aerobee.runtime.errors import AerobeeError
 from aerobee.store.format.dead_letter_fields import RETRY_PREFIX
 
-SNAPSHOT_KINDS = ("brokers", "topics", "queues", "commits", "epochs", "segments")
-"""Kinds of `aerobee.store`, named as the tables they fill."""
-
-DEEP_TABLES = (*SUMMARY_TABLES, "pending", "journal")
-"""Tables that need every byte of a store; except for the last two, one reading gives them all."""
+DEEP_TABLES = (*SUMMARY_TABLES, "pending")
+"""Tables that need every byte of a store; except for the last one, one reading gives them all."""
 
 NO_STORES = (
     "brokers gave checksums of their logs; the other deep checks did not run: they read the "
@@ -166,7 +171,7 @@ def read_all(request: AuditRequest, reading: Reading, progress: Progress) -> dic
     if request.stores:
         with progress.stage("stores"):
             read_snapshots(request, reading)
-            rows |= reading.settle(SNAPSHOT_KINDS)
+            rows |= reading.settle(CONFIG_TABLES)
         if request.is_deep:
             with progress.stage("bytes of stores"):
                 read_bytes(request, reading)
@@ -227,7 +232,7 @@ def read_logs(request: AuditRequest, reading: Reading) -> dict[str, int]:
     source = OffsetsSource({**live_named(request), "table": LOG_TABLE})
     columns = source.schema()
     ranges = reading.engine.read(source.reader(columns), columns)
-    reading.put({LOG_TABLE: reading.engine.keep(ranges)})
+    reading.put({LOG_TABLE: reading.engine.take(ranges)})
     rows = reading.settle((LOG_TABLE,))
     unread = reading.tables.log_ranges.where(F.col("checksum").isNull()).count()
     if unread:
@@ -277,7 +282,7 @@ def read_snapshots(request: AuditRequest, reading: Reading) -> None:
         kind: _wanted(
             rows.where(F.col("table") == kind).select(*names_of(COLUMNS[kind])), kind, request
         )
-        for kind in SNAPSHOT_KINDS
+        for kind in CONFIG_TABLES
     }
     reading.heard = heard_stores(reading.tables.brokers, found["brokers"])
     if reading.heard:
@@ -303,6 +308,7 @@ def read_bytes(request: AuditRequest, reading: Reading) -> None:
     # After the reading: by now retention may have removed the first of what it counted.
     facts = facts_of([store_options(request, place) for place in request.stores])
     tables = split_summaries(rows)
+    tables["journal"] = unheard(tables["journal"], reading.heard)
     whole = F.broadcast(first_whole_minutes(engine.frames, facts))
     tables["minutes"] = (
         tables["minutes"]
@@ -311,38 +317,43 @@ def read_bytes(request: AuditRequest, reading: Reading) -> None:
         .drop("whole_from")
     )
     reading.put({table: _wanted(one, table, request) for table, one in tables.items()})
-    journals = [
-        engine.load("aerobee.offset_journal", options_of(request, place), place.path)
-        for place in request.stores
-    ]
-    together = _wanted(union(journals), "journal", request)
-    reading.put({"journal": engine.keep(unheard(together, reading.heard))})
+    queue_rows, key_rows = drills(engine, facts)
     reading.tables = replace(
         reading.tables,
-        queue_rows=_if_any(engine.queue_drill(facts), QUEUE_ROWS, engine),
-        key_rows=_if_any(engine.key_drill(facts), KEY_ROWS, engine),
+        queue_rows=queue_rows,
+        key_rows=key_rows,
         log_begins=lambda: log_begins(engine.frames, facts),
     )
 
 
-def _if_any(drill: Drill, columns: str, engine: RunEngine) -> Drill:
-    """The same, read at once; no work if no block is requested, as in every sound store."""
+def drills(engine: RunEngine, facts: Facts) -> tuple[Drill, Drill]:
+    """Those for `Tables.queue_rows` and `Tables.key_rows`; no work if no block is requested, as in
+    every sound store."""
 
-    def asked(blocks: Frame) -> Frame:
-        found = engine.at_hand(blocks)
-        if found is None:
-            engine.expect(SMALL_ROWS)
-            return engine.take(drill(blocks))
-        few, count = found
-        engine.expect(count * BLOCK_OFFSETS)
-        return engine.take(drill(few)) if count else engine.frames.frame(columns, [])
+    def rows_of(planned: list[PlannedDrill], blocks: int, declared: str) -> Frame:
+        engine.expect(blocks * BLOCK_OFFSETS)
+        if not planned:
+            return engine.frames.frame(declared, [])
+        found = engine.read(DrillReader(planned), schema(declared), is_bounded=False)
+        return engine.take(found)
 
-    return asked
+    def queue_rows(blocks: Frame) -> Frame:
+        wanted = blocks.collect()
+        return rows_of(queue_drills(facts, wanted), len(wanted), QUEUE_ROWS)
+
+    def key_rows(blocks: Frame) -> Frame:
+        wanted = blocks.collect()
+        rows = rows_of(key_drills(facts, wanted), len(wanted), KEY_ROWS)
+        # A key that a broker filed twice, in two files, is one key.
+        filed = rows.where("source = 'INDEX'").dropDuplicates(["store", "position", "key_hash"])
+        return rows.where("source = 'LOG'").unionByName(filed)
+
+    return queue_rows, key_rows
 
 
 def _source(engine: RunEngine, request: AuditRequest, place: StorePlace, kind: str) -> Frame:
     options = {**options_of(request, place), "kind": kind}
-    return engine.load("aerobee.store", options, place.path)
+    return engine.load(options, place.path)
 
 
 def _wanted(rows: Frame, table: str, request: AuditRequest) -> Frame:

@@ -31,7 +31,8 @@ from aerobee.runtime.private_files import make_private_folder, private_opener
 DEFAULT_MASTER = "local[2]"
 APPLICATION = "aerobee offset audit"
 SOURCES = (
-    "aerobee.offset_audit.sources.live",
+    "aerobee.offset_audit.sources.live.journal",
+    "aerobee.offset_audit.sources.live.offsets",
     "aerobee.offset_audit.sources.registry",
     "aerobee.offset_audit.sources.store.source",
     "aerobee.offset_audit.sources.messages",

@@ -21,12 +21,10 @@ from aerobee.offset_audit.frames.spark_frame import (
 from aerobee.offset_audit.outputs.folder import replace_document
 from aerobee.offset_audit.outputs.spark_ledger import SparkLedgerFiles
 from aerobee.offset_audit.run.cutting import at_hand, cut
-from aerobee.offset_audit.run.engine import LOCAL_ROWS, Facts
+from aerobee.offset_audit.run.engine import LOCAL_ROWS
 from aerobee.offset_audit.run.session import settings_for, settings_for_sums, suit_more
 from aerobee.offset_audit.run.spark_errors import error_of
 from aerobee.offset_audit.sources.direct import rows_by
-from aerobee.offset_audit.sources.store.ranges_spark import key_drill, queue_drill
-from aerobee.offset_audit.tables import Drill
 
 # A cluster larger than memory spills to disk; nothing is read twice.
 _KEPT = StorageLevel.MEMORY_AND_DISK
@@ -45,26 +43,18 @@ class SparkRun:
         self._is_large = False
 
     def read(
-        self, reader: DataSourceReader, columns: StructType, *, is_small: bool = False
+        self,
+        reader: DataSourceReader,
+        columns: StructType,
+        *,
+        is_small: bool = False,
+        is_bounded: bool = True,
     ) -> Frame:
         rows_here = LOCAL_ROWS if is_small else 0
         return SparkFrame(rows_by(self.session, reader, columns, rows_here=rows_here))
 
-    def load(self, source: str, options: Mapping[str, str], path: str) -> Frame:
-        return SparkFrame(self.session.read.format(source).options(**options).load(path))
-
-    def queue_drill(self, facts: Facts) -> Drill:
-        drill = queue_drill(facts)
-        return lambda blocks: SparkFrame(drill(data_of(blocks)))
-
-    def key_drill(self, facts: Facts) -> Drill:
-        drill = key_drill(facts)
-        return lambda blocks: SparkFrame(drill(data_of(blocks)))
-
-    def keep(self, frame: Frame) -> Frame:
-        kept = data_of(frame).persist(_KEPT)
-        self._kept.append(kept)
-        return SparkFrame(kept)
+    def load(self, options: Mapping[str, str], path: str) -> Frame:
+        return SparkFrame(self.session.read.format("aerobee.store").options(**options).load(path))
 
     def take(self, frame: Frame) -> Frame:
         kept = data_of(frame).persist(_KEPT)
@@ -79,7 +69,9 @@ class SparkRun:
     def keep_cut(self, frame: Frame) -> Frame:
         if not self._is_large and (found := at_hand(data_of(frame))) is not None:
             return SparkFrame(found[0])
-        return self.keep(SparkFrame(cut(data_of(frame))))
+        kept = cut(data_of(frame)).persist(_KEPT)
+        self._kept.append(kept)
+        return SparkFrame(kept)
 
     def at_hand(self, frame: Frame) -> tuple[Frame, int] | None:
         with settings_for(self.session, LOCAL_ROWS):

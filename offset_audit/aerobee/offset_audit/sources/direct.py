@@ -15,7 +15,7 @@ from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -23,18 +23,11 @@ AT_ONCE = 4
 """How many partitions are read here at the same time."""
 
 
-def rows_of(session: SparkSession, source: DataSource) -> DataFrame:
-    """What `source` gives with its options; its reader must give Arrow batches. Plans at once, and
-    raises what the reader raises while planning; reads when used."""
-    columns = source.schema()
-    assert isinstance(columns, StructType), "a source that is read directly tells types, not text"
-    return rows_by(session, source.reader(columns), columns)
-
-
 def rows_by(
     session: SparkSession, reader: DataSourceReader, columns: StructType, *, rows_here: int = 0
 ) -> DataFrame:
-    """The same for an existing reader; one task for each of its partitions.
+    """What a reader gives, which must be Arrow batches; one task for each of its partitions. Plans
+    at once, and raises what the reader raises while planning; reads when used.
 
     With `rows_here` and without a Spark cluster, the rows are read here and at once if there are at
     most that many; otherwise what was read is discarded, and Spark reads everything."""

@@ -16,9 +16,10 @@ from aerobee.offset_audit.checks.data.compare import compared
 from aerobee.offset_audit.checks.data.places import PLACE, by_place
 from aerobee.offset_audit.checks.data.stores import (
     LOSS_SEVERITY,
+    REPAIR,
     STORE,
-    repair_command,
-    verify_command,
+    VERIFY,
+    store_check,
     with_roles,
 )
 from aerobee.offset_audit.checks.finding_rows import finding_rows
@@ -116,7 +117,7 @@ def _of_files(tables: Tables, limits: Limits) -> Frame:
         evidence=_EVIDENCE,
         # Each is damage to one message; damage in which no message is known to be has no count.
         affected=f"if(kind in ('BAD_CRC', '{fault_kinds.BAD_TIME}'), faults, lost)",
-        command=verify_command(),
+        command=VERIFY,
     )
 
 
@@ -135,7 +136,7 @@ def _of_messages(tables: Tables, limits: Limits) -> Frame:
                     place=PLACE,
                 ),
                 affected="messages",
-                command=repair_command(),
+                command=REPAIR,
             )
             for name, meaning in (
                 (
@@ -159,29 +160,25 @@ CORRUPT = Check(
 
 
 def _bad_config(tables: Tables, _limits: Limits) -> Frame:
-    """One finding for each file and kind of damage."""
-    found = (
+    """One row for each file and kind of damage."""
+    return (
         tables.faults.where(f"kind in {fault_kinds.OF_TABLES}")
         .groupBy(*STORE, "file", "kind")
         .agg("first(detail, true) detail")
         .withColumn("is_unreadable", f"kind = '{fault_kinds.BAD_CONFIG}'")
     )
-    return finding_rows(
-        with_roles(found, tables),
-        "BAD_CONFIG",
-        severity=f"if(is_unreadable, '{Severity.ERROR}', '{Severity.WARNING}')",
-        evidence=phrase(
-            "{file} of {store} {is_so}: {detail}.",
-            is_so=F.chosen(F.col("kind"), TABLE_MEANINGS).sql,
-        ),
-        command=F.when(F.col("is_unreadable"), repair_command()).otherwise(verify_command()),
-    )
 
 
-BAD_CONFIG = Check(
+BAD_CONFIG = store_check(
     "BAD_CONFIG",
     "A table of a store cannot be read, was changed, or lacks rows.",
     _bad_config,
-    is_deep=True,
+    severity=f"if(is_unreadable, '{Severity.ERROR}', '{Severity.WARNING}')",
+    evidence=phrase(
+        "{file} of {store} {is_so}: {detail}.",
+        is_so=F.chosen(F.col("kind"), TABLE_MEANINGS).sql,
+    ),
+    affected="null",
+    commands={"is_unreadable": REPAIR},
     needs={"faults": f"bool_or(kind in {fault_kinds.OF_TABLES})"},
 )

@@ -14,10 +14,9 @@ from typing import Final
 from aerobee.offset_audit.checks.data import fault_kinds
 from aerobee.offset_audit.checks.data.stores import ORIGIN
 from aerobee.offset_audit.checks.progress.journal import BLOCK_RECORDS
-from aerobee.offset_audit.checks.progress.replicas import JOURNAL_TOPIC
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
-from aerobee.offset_audit.rules.names import IS_SYSTEM_GROUP
+from aerobee.offset_audit.rules.names import IS_SYSTEM_GROUP, JOURNAL_TOPIC
 from aerobee.offset_audit.tables import Tables
 
 _TOPIC: Final = [*ORIGIN, "topic"]

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from aerobee.offset_audit.checks.check import Check, Limits, Severity
+from aerobee.offset_audit.checks.check import Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compared
 from aerobee.offset_audit.checks.data.fault_kinds import HIDING
 from aerobee.offset_audit.checks.data.stores import (
     LOSS_SEVERITY,
     ORIGIN,
     STORE,
-    verify_command,
+    store_check,
     whole_until,
-    with_roles,
 )
-from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.texts import either, phrase
@@ -50,7 +48,7 @@ _ORIGIN_TOLD: Final = either(
 )
 
 
-def _letters_of_nowhere(tables: Tables) -> Frame:
+def _letters_of_nowhere(tables: Tables, _limits: Limits) -> Frame:
     """By queue and group: `messages`, those without a named origin (`unnamed`), and the first."""
     begins = tables.log_ranges.groupBy(*STORE).agg("min(begin) log_begin")
     ends = (
@@ -79,47 +77,16 @@ def _letters_of_nowhere(tables: Tables) -> Frame:
     )
 
 
-def _dead_letter_origin(tables: Tables, limits: Limits) -> Frame:
-    """One finding for each queue of dead letters."""
-    return finding_rows(
-        with_roles(_letters_of_nowhere(tables), tables),
-        "DEAD_LETTER_ORIGIN",
-        severity=f"if(messages = unnamed, '{Severity.WARNING}', '{Severity.ERROR}')",
-        evidence=phrase(
-            "{messages|dead letter|dead letters} of group {group} without origin; the "
-            "first, queue offset {first.queue_offset} at byte {first.position} of the "
-            "log, id {first.unique_key},{origin}; store {store}.",
-            origin=_ORIGIN_TOLD,
-        ),
-        affected="messages",
-        command=verify_command(),
-    )
-
-
 # ------------------------------------------------------------------------------------- retries
 
 
 def _retry_lost(tables: Tables, limits: Limits) -> Frame:
     """One finding for each group in a store."""
     lost = _never_copied(tables, limits).unionByName(_never_arrived(tables, limits))
-    found = lost.groupBy(*STORE, "group").agg(
+    return lost.groupBy(*STORE, "group").agg(
         "count(1) messages",
         "count_if(is_copied) copied",
         "min_by(struct(topic, queue_id, queue_offset, is_copied), at_ms) first",
-    )
-    return finding_rows(
-        with_roles(found, tables),
-        "RETRY_LOST",
-        severity=LOSS_SEVERITY,
-        evidence=phrase(
-            "{messages|message|messages} of group {group} failed and will not come "
-            "again: {messages - copied} sent back without a copy, {copied} with a copy that waits "
-            "no more and is not in the retry topic; the first: "
-            "{first.topic}/{first.queue_id}, queue offset {first.queue_offset}; store "
-            "{store}.",
-        ),
-        affected="messages",
-        command=verify_command(),
     )
 
 
@@ -233,48 +200,54 @@ def _delivered_twice(tables: Tables) -> Frame:
     )
 
 
-def _retry_twice(tables: Tables, limits: Limits) -> Frame:
+def _retry_twice(tables: Tables, _limits: Limits) -> Frame:
     """One finding for each group in a store."""
     twice = _copied_twice(tables).unionByName(_delivered_twice(tables))
-    found = twice.groupBy(*STORE, "group").agg(
+    return twice.groupBy(*STORE, "group").agg(
         "count(1) messages", "sum(copies) copies", "min_by(struct(first, last), at) one"
     )
-    return finding_rows(
-        with_roles(found, tables),
-        "RETRY_TWICE",
-        severity=Severity.ERROR,
-        evidence=phrase(
-            "{messages|message|messages} of group {group} failed once, with {copies} copies; the "
-            "first: {one.first.topic}/{one.first.queue_id}, queue offset "
-            "{one.first.queue_offset}, and {one.last.topic}/{one.last.queue_id}, queue offset "
-            "{one.last.queue_offset}; store {store}.",
-        ),
-        affected="messages",
-        command=verify_command(),
-    )
 
 
-DEAD_LETTER_ORIGIN = Check(
+DEAD_LETTER_ORIGIN = store_check(
     "DEAD_LETTER_ORIGIN",
     "Dead letters do not say where they come from.",
-    _dead_letter_origin,
-    is_deep=True,
+    _letters_of_nowhere,
+    severity=f"if(messages = unnamed, '{Severity.WARNING}', '{Severity.ERROR}')",
+    evidence=phrase(
+        "{messages|dead letter|dead letters} of group {group} without origin; the "
+        "first, queue offset {first.queue_offset} at byte {first.position} of the "
+        "log, id {first.unique_key},{origin}; store {store}.",
+        origin=_ORIGIN_TOLD,
+    ),
     needs={"failed": "bool_or(state = 'DEAD')"},
 )
-RETRY_LOST = Check(
+RETRY_LOST = store_check(
     "RETRY_LOST",
     "Messages that failed did not come again.",
     _retry_lost,
-    is_deep=True,
+    severity=LOSS_SEVERITY,
+    evidence=phrase(
+        "{messages|message|messages} of group {group} failed and will not come "
+        "again: {messages - copied} sent back without a copy, {copied} with a copy that waits "
+        "no more and is not in the retry topic; the first: "
+        "{first.topic}/{first.queue_id}, queue offset {first.queue_offset}; store "
+        "{store}.",
+    ),
     needs={
         "failed": "bool_or(state = 'WAITING')",
         "journal": "bool_or(kind = 'sentBack')",
     },
 )
-RETRY_TWICE = Check(
+RETRY_TWICE = store_check(
     "RETRY_TWICE",
     "Messages that failed once have more than one copy.",
     _retry_twice,
-    is_deep=True,
+    severity=Severity.ERROR,
+    evidence=phrase(
+        "{messages|message|messages} of group {group} failed once, with {copies} copies; the "
+        "first: {one.first.topic}/{one.first.queue_id}, queue offset "
+        "{one.first.queue_offset}, and {one.last.topic}/{one.last.queue_id}, queue offset "
+        "{one.last.queue_offset}; store {store}.",
+    ),
     needs={"failed": "bool_or(number is not null)"},
 )

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from aerobee.offset_audit.checks.check import Check, Limits, Severity
+from aerobee.offset_audit.checks.check import Limits, Severity
 from aerobee.offset_audit.checks.data import fault_kinds
 from aerobee.offset_audit.checks.data.stores import (
     ORIGIN,
     STORE,
-    repair_command,
     still_there,
+    store_check,
     whole_until,
-    with_roles,
 )
-from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.texts import either, phrase
 from aerobee.offset_audit.tables import Tables
 
-NAME = "INDEX_MISSING"
 _MISSING = """cluster string, broker_name string, broker_id int, store string, keys long,
 first_position long, last_position long, topics array<string>"""
 _TOPICS_NAMED_MAX = 3
@@ -47,7 +44,7 @@ _FAULT_TOLD: Final = either(
 )
 
 
-def run(tables: Tables, limits: Limits) -> Frame:
+def _found(tables: Tables, limits: Limits) -> Frame:
     """One finding for each store."""
     missing = _missing(tables, limits)
     damage = (
@@ -58,14 +55,7 @@ def run(tables: Tables, limits: Limits) -> Frame:
             "min_by(struct(kind, file, position, detail), struct(file, position)) fault",
         )
     )
-    return finding_rows(
-        with_roles(missing.join(damage, STORE, "full"), tables),
-        NAME,
-        severity=Severity.ERROR,
-        evidence=phrase("{keys}{fault}; store {store}.", keys=_KEYS_TOLD, fault=_FAULT_TOLD),
-        affected="coalesce(keys, 0)",
-        command=repair_command("--rebuild-index"),
-    )
+    return missing.join(damage, STORE, "full")
 
 
 def _missing(tables: Tables, limits: Limits) -> Frame:
@@ -109,11 +99,14 @@ def _missing(tables: Tables, limits: Limits) -> Frame:
     )
 
 
-CHECK = Check(
-    NAME,
+CHECK = store_check(
+    "INDEX_MISSING",
     "Keys of messages are not found by a search.",
-    run,
-    is_deep=True,
+    _found,
+    severity=Severity.ERROR,
+    evidence=phrase("{keys}{fault}; store {store}.", keys=_KEYS_TOLD, fault=_FAULT_TOLD),
+    affected="coalesce(keys, 0)",
+    command="aerobee store repair --rebuild-index {store}",
     needs={
         "index_ranges": "count(1) > 0",
         "faults": f"bool_or(startswith(kind, '{fault_kinds.INDEX_PREFIX}'))",

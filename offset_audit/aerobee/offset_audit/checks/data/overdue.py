@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
-from aerobee.offset_audit.checks.data.stores import ORIGIN, STORE, verify_command, with_roles
-from aerobee.offset_audit.checks.finding_rows import finding_rows
+from aerobee.offset_audit.checks.data.stores import ORIGIN, STORE, store_check
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.texts import either, phrase
@@ -27,12 +26,9 @@ _LATE_MS: Final = """try_subtract(alive_until_ms,
 """Half messages are due by their producer's clock: they are not late before they were stored."""
 
 
-def _overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: str) -> Frame:
-    """One finding for each queue of the system topic in which messages of `kind` are overdue.
-
-    `meaning`: what did not happen to them.
-    """
-    found = (
+def _overdue(tables: Tables, limits: Limits, kind: str) -> Frame:
+    """One row for each queue of the system topic in which messages of `kind` are overdue."""
+    return (
         tables.pending.where(f"kind = '{kind}' and not coalesce(resolved, false)")
         .join(F.broadcast(_alive_until(tables, limits)), STORE, "left")
         .withColumn("late_ms", _LATE_MS)
@@ -44,21 +40,6 @@ def _overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: 
             "max(late_ms) late_ms",
             "max(alive_until_ms) alive_until_ms",
         )
-    )
-    return finding_rows(
-        with_roles(found, tables),
-        check,
-        severity=Severity.ERROR,
-        evidence=phrase(
-            f"{{messages|message of |messages of }}{{topic}}/{{queue_id}} {meaning}; "
-            f"the oldest, queue offset {{first.queue_offset}} at byte "
-            f"{{first.position}} of the log{{id_and_target}}, was due at "
-            f"{{first.due_ms|instant}}, {{late_ms}} ms before "
-            f"{{alive_until_ms|instant}}; store {{store}}.",
-            id_and_target=ID_AND_TARGET,
-        ),
-        affected="messages",
-        command=verify_command(),
     )
 
 
@@ -88,11 +69,20 @@ def _alive_until(tables: Tables, limits: Limits) -> Frame:
 
 
 def _check_of(kind: str, name: str, title: str, meaning: str) -> Check:
-    return Check(
+    """`meaning`: what did not happen to the messages."""
+    return store_check(
         name,
         title,
-        lambda tables, limits: _overdue(tables, limits, kind, check=name, meaning=meaning),
-        is_deep=True,
+        lambda tables, limits: _overdue(tables, limits, kind),
+        severity=Severity.ERROR,
+        evidence=phrase(
+            f"{{messages|message of |messages of }}{{topic}}/{{queue_id}} {meaning}; "
+            f"the oldest, queue offset {{first.queue_offset}} at byte "
+            f"{{first.position}} of the log{{id_and_target}}, was due at "
+            f"{{first.due_ms|instant}}, {{late_ms}} ms before "
+            f"{{alive_until_ms|instant}}; store {{store}}.",
+            id_and_target=ID_AND_TARGET,
+        ),
         needs={"pending": f"bool_or(kind = '{kind}' and not coalesce(resolved, false))"},
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
-from aerobee.offset_audit.checks.finding_rows import command_line, finding_rows
+from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.progress.replicas import BROKER, judging_replicas, of_replicas
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.names import IS_SYSTEM_TOPIC
@@ -53,7 +53,7 @@ def run(tables: Tables, limits: Limits) -> Frame:
         severity=Severity.WARNING,
         evidence=EVIDENCE,
         affected="messages",
-        command=command_line("aerobee topic show", "topic"),
+        command="aerobee topic show {topic}",
     )
 
 

@@ -3,19 +3,23 @@ complete."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from aerobee.offset_audit.checks.check import Limits, Severity
-from aerobee.offset_audit.checks.finding_rows import command_line
+from aerobee.offset_audit.checks.check import Check, Limits, Severity
+from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
-from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.tables import Tables
 
 ORIGIN = ["cluster", "broker_name", "broker_id"]
 STORE = [*ORIGIN, "store"]
 PLACES_MAX = 16
 """Up to this many queues of a store have one finding each; more make one finding of the store."""
+VERIFY: Final = "aerobee store verify {store}"
+"""Examines the store of a row in detail; changes nothing."""
+REPAIR: Final = "aerobee store repair {store}"
+"""Shows how the store of a row could be repaired; changes nothing without --apply."""
 LOSS_SEVERITY: Final = f"if(is_copy, '{Severity.ERROR}', '{Severity.CRITICAL}')"
 """A loss in a master's store or in one of unknown role is final; a slave's can be copied again."""
 
@@ -63,12 +67,29 @@ def still_there(rows: Frame, begins: Frame | None, position: str) -> Frame:
     return there.where(f"coalesce({position} >= log_begin, true)").drop("log_begin")
 
 
-def verify_command() -> Column:
-    """A command that examines the store of a row in detail; it changes nothing."""
-    return command_line("aerobee store verify", "store")
+def store_check(
+    name: str,
+    title: str,
+    find: Callable[[Tables, Limits], Frame],
+    *,
+    severity: Severity | str,
+    evidence: str,
+    needs: Mapping[str, str],
+    affected: str = "messages",
+    command: str = VERIFY,
+    commands: Mapping[str, str] | None = None,
+) -> Check:
+    """A deep check with a finding for each row of `find`, which names its store."""
 
+    def run(tables: Tables, limits: Limits) -> Frame:
+        return finding_rows(
+            with_roles(find(tables, limits), tables),
+            name,
+            severity=severity,
+            evidence=evidence,
+            affected=affected,
+            command=command,
+            commands=commands,
+        )
 
-def repair_command(*options: str) -> Column:
-    """A command that shows how the store of a row could be repaired; it changes nothing without
-    --apply."""
-    return command_line(" ".join(["aerobee store repair", *options]), "store")
+    return Check(name, title, run, is_deep=True, needs=needs)

@@ -13,7 +13,7 @@ from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compared
 from aerobee.offset_audit.checks.data.deliveries import too_many_deliveries
 from aerobee.offset_audit.checks.data.fault_kinds import BAD_TIME, HIDING
-from aerobee.offset_audit.checks.finding_rows import command_line, finding_rows
+from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.texts import phrase
@@ -50,7 +50,7 @@ def _acknowledged(lost: Frame) -> Frame:
             "acknowledged, {first.stored} stored.",
         ),
         affected="missing",
-        command=command_line("aerobee topic show", "topic"),
+        command="aerobee topic show {topic}",
     )
 
 
@@ -85,7 +85,7 @@ def _delivered(early: Frame) -> Frame:
             "may have been skipped.",
         ),
         affected="missing",
-        command=command_line("aerobee group show", "group"),
+        command="aerobee group show {group}",
     )
 
 

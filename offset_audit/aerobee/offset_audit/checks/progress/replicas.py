@@ -14,11 +14,11 @@ from typing import Final
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
+from aerobee.offset_audit.rules.names import JOURNAL_TOPIC
 from aerobee.offset_audit.tables import Tables
 
 BROKER: Final = ("cluster", "broker_name")
 REPLICA: Final = (*BROKER, "broker_id")
-JOURNAL_TOPIC: Final = "AEROBEE_OFFSET_JOURNAL"
 _COLUMNS: Final = """cluster string, broker_name string, broker_id int, role string, epoch long,
 as_of_ms long, has_topics boolean, journal_begin_ms long, journal_end_ms long,
 journal_end_offset long"""

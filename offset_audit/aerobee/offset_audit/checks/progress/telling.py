@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.progress.judged import judged
-from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.rules.rule import PLACE, SEEN_BY, Rule, numbers_of
-from aerobee.offset_audit.rules.texts import SHOW_GROUP, command_text
+from aerobee.offset_audit.rules.texts import SHOW_GROUP
 from aerobee.offset_audit.tables import Tables
 
 
@@ -73,7 +72,8 @@ def findings(
         severity=severity,
         evidence=evidence,
         affected="affected",
-        command=F.expr(command_text(command, commands)),
+        command=command,
+        commands=commands,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
-from aerobee.offset_audit.checks.finding_rows import command_line, finding_rows
+from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.replicas.leaders import GROUP, heard_replicas, leader_ids
 from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame
@@ -67,7 +67,8 @@ def run(tables: Tables, _limits: Limits) -> Frame:
         severity=Severity.CRITICAL,
         evidence=_EVIDENCE,
         affected="ranges",
-        command=command_line("aerobee store verify", "store", otherwise="aerobee cluster show"),
+        command="aerobee store verify {store}",
+        otherwise="aerobee cluster show",
     )
 
 

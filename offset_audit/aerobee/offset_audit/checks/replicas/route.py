@@ -13,17 +13,14 @@ from typing import Final
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.replicas.leaders import GROUP, IS_MASTER, with_small_tables
-from aerobee.offset_audit.frames import functions as F
 from aerobee.offset_audit.frames.frame import Frame, union
-from aerobee.offset_audit.rules.texts import either, phrase, shell_word
+from aerobee.offset_audit.rules.texts import either, phrase
 from aerobee.offset_audit.tables import Tables
 
 NAME: Final = "ROUTE"
 TITLE: Final = "The registry and the brokers contradict each other."
 COMMAND: Final = "aerobee cluster show"
-TOPIC_COMMAND: Final = (
-    f"coalesce(concat('aerobee topic show ', {shell_word('first_topic')}), '{COMMAND}')"
-)
+TOPIC_COMMAND: Final = "aerobee topic show {first_topic}"
 NAMED_MAX: Final = 3
 _END: Final = either(
     "is_newer",
@@ -230,7 +227,8 @@ def _unknown_brokers(live: Frame, tables: Tables) -> Frame:
         severity=Severity.ERROR,
         evidence=UNKNOWN_EVIDENCE,
         affected="topics",
-        command=F.expr(TOPIC_COMMAND),
+        command=TOPIC_COMMAND,
+        otherwise=COMMAND,
     )
 
 
@@ -265,7 +263,8 @@ def _lacking_topics(live: Frame, tables: Tables) -> Frame:
         severity=IF_NEW,
         evidence=LACKING_EVIDENCE,
         affected="topics",
-        command=F.expr(TOPIC_COMMAND),
+        command=TOPIC_COMMAND,
+        otherwise=COMMAND,
     )
 
 

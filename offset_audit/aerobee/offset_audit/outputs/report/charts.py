@@ -1,22 +1,19 @@
-"""Lines over time as SVG that fits any width without a script: x in percent, y in pixels.
-
-Text keeps its size on a phone because only the lines are stretched, not the letters. Lines differ
-in colour, dashes and marks, so that they can be told apart without colours.
+"""Lines over time, placed for an SVG that fits any width without a script: x in percent, y in
+pixels. Text keeps its size on a phone because only the lines are stretched, not the letters.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from aerobee.offset_audit.outputs.report.formats import clock_label
-from aerobee.offset_audit.outputs.report.markup import Markup, joined, tag
 
 PLOT_HEIGHT = 210
 _TOP = 12
-_WIDE = 1000
+WIDE = 1_000
 _LOG_FROM_RATIO = 50
 _AGE_TICKS = (1e3, 1e4, 6e4, 6e5, 3.6e6, 3.6e7, 8.64e7, 8.64e8, 8.64e9)
 """1 s, 10 s, 1 min, 10 min, 1 h, 10 h, 1 d, 10 d, 100 d."""
@@ -83,49 +80,47 @@ def age_scale(values: Sequence[float]) -> Scale:
     return Scale(days.top * 8.64e7, False, tuple(tick * 8.64e7 for tick in days.ticks))
 
 
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A figure's parts, in the order in which they are drawn."""
+
+    note: str
+    """The y values and their unit."""
+    said: str
+    """First, greatest and last value of each line, for screen readers."""
+    for_script: str
+    """What pointing at the chart shows: where each moment is, and each line's value there."""
+    rows: tuple[tuple[float, str], ...]
+    """Ticks of the y axis: place and text."""
+    columns: tuple[tuple[float, str, str], ...]
+    """Ticks of the x axis: place, text, and which end of the text is there."""
+    lines: tuple[tuple[int, str], ...]
+    """By number of its series, the path of each line."""
+    marks: tuple[tuple[int, float, float], ...]
+    """Dots where a line ends, and for a single value."""
+
+
 def line_chart(
     series: Sequence[Series],
     *,
-    label: str,
     scale_of: Callable[[Sequence[float]], Scale],
     write: Callable[[float], str],
     axis: str,
-) -> Markup:
-    """A figure. `label` describes it for screen readers; `axis` names the y values and their unit;
-    `write` formats one value."""
+) -> Chart:
+    """`axis` names the y values and their unit; `write` formats one value."""
     values = [value for one in series for _, value in one.points if value is not None]
     times = sorted({time_ms for one in series for time_ms, _ in one.points})
     scale = scale_of(values)
     begin, end = (times[0], times[-1]) if times else (0, 0)
     place = _Place(begin, max(end - begin, 1), scale, len(times) == 1)
-    plot = tag(
-        "svg",
-        _grid(scale),
-        tag(
-            "svg",
-            *(_line(one, index, place) for index, one in enumerate(series)),
-            class_="lines",
-            viewBox=f"0 0 {_WIDE} {PLOT_HEIGHT}",
-            preserveAspectRatio="none",
-            width="100%",
-            height=PLOT_HEIGHT,
-        ),
-        *(mark for index, one in enumerate(series) for mark in _marks(one, index, place)),
-        class_="plot",
-        width="100%",
-        height=PLOT_HEIGHT,
-        aria_hidden="true",
-    )
-    note = f"{axis}{', logarithmic' if scale.is_log else ''}, by time of the run (UTC)"
-    return tag(
-        "div",
-        tag("div", note, class_="axis-name"),
-        tag("div", _y_axis(scale, write), plot, _x_axis(times, place), class_="chart-grid"),
-        class_="chart",
-        role="img",
-        tabindex="0",
-        aria_label=f"{label}. {_said(series, write)}",
-        data_series=_for_script(series, write, place),
+    return Chart(
+        f"{axis}{', logarithmic' if scale.is_log else ''}, by time of the run (UTC)",
+        _said(series, write),
+        _for_script(series, times, write, place),
+        tuple((place.down(tick), write(tick) if tick else "0") for tick in scale.ticks),
+        tuple(_columns(times, place)),
+        tuple((n, path) for n, one in enumerate(series) if (path := _path(one, place))),
+        tuple((n, *mark) for n, one in enumerate(series) for mark in _marks(one, place)),
     )
 
 
@@ -144,97 +139,43 @@ class _Place:
         return _TOP + (1 - self.scale.share(value)) * (PLOT_HEIGHT - _TOP - 1)
 
 
-def _grid(scale: Scale) -> Markup:
-    place = _Place(0, 1, scale, False)
-    return joined(
-        *(
-            tag("line", x1="0", x2="100%", y1=y, y2=y, class_="grid")
-            for y in (f"{place.down(tick):.1f}" for tick in scale.ticks)
-        )
-    )
-
-
-def _y_axis(scale: Scale, write: Callable[[float], str]) -> Markup:
-    place = _Place(0, 1, scale, False)
-    return tag(
-        "svg",
-        *(
-            tag(
-                "text",
-                write(tick) if tick else "0",
-                x="100%",
-                y=f"{place.down(tick) + 4:.1f}",
-                text_anchor="end",
-            )
-            for tick in scale.ticks
-        ),
-        class_="y-axis",
-        height=PLOT_HEIGHT + 4,
-        aria_hidden="true",
-    )
-
-
-def _x_axis(times: Sequence[int], place: _Place) -> Markup:
-    if place.is_single or not times:
-        ticks = list(times)
-    else:
+def _columns(times: Sequence[int], place: _Place) -> Iterator[tuple[float, str, str]]:
+    ticks = list(times)
+    if times and not place.is_single:
         ticks = [place.begin + place.span * index // 4 for index in range(5)]
-    texts = []
-    for index, time_ms in enumerate(ticks):
+    for time_ms in ticks:
         at = place.across(time_ms)
         anchor = "middle" if 0 < at < 1 else "start" if at == 0 else "end"
-        texts.append(
-            tag(
-                "text",
-                clock_label(time_ms, 0 if place.is_single else place.span),
-                x=f"{at * 100:.2f}%",
-                y="14",
-                text_anchor=anchor,
-                class_="minor" if index % 2 else None,
-            )
-        )
-    return tag("svg", *texts, class_="x-axis", width="100%", height="18", aria_hidden="true")
+        yield at * 100, clock_label(time_ms, 0 if place.is_single else place.span), anchor
 
 
-def _runs_of_values(series: Series) -> Iterable[list[tuple[int, float]]]:
+def _runs_of_values(series: Series) -> Iterator[list[tuple[int, float]]]:
     """Pieces of a line: it is broken where a value is unknown."""
     piece: list[tuple[int, float]] = []
-    for time_ms, value in series.points:
-        if value is None:
-            if piece:
-                yield piece
-            piece = []
-        else:
+    for time_ms, value in (*series.points, (0, None)):
+        if value is not None:
             piece.append((time_ms, value))
-    if piece:
-        yield piece
+        elif piece:
+            yield piece
+            piece = []
 
 
-def _line(series: Series, index: int, place: _Place) -> Markup:
-    steps = []
-    for piece in _runs_of_values(series):
-        for position, (time_ms, value) in enumerate(piece):
-            letter = "L" if position else "M"
-            steps.append(f"{letter}{place.across(time_ms) * _WIDE:.1f} {place.down(value):.1f}")
-    return tag("path", d=" ".join(steps), class_=f"line series-{index}") if steps else Markup()
+def _path(series: Series, place: _Place) -> str:
+    return " ".join(
+        f"{'L' if n else 'M'}{place.across(time_ms) * WIDE:.1f} {place.down(value):.1f}"
+        for piece in _runs_of_values(series)
+        for n, (time_ms, value) in enumerate(piece)
+    )
 
 
-def _marks(series: Series, index: int, place: _Place) -> Iterable[Markup]:
-    """A dot where a line ends, and for a single value."""
+def _marks(series: Series, place: _Place) -> Iterator[tuple[float, float]]:
     for piece in _runs_of_values(series):
         time_ms, value = piece[-1]
         if time_ms == series.points[-1][0] or len(piece) == 1:
-            yield tag(
-                "circle",
-                cx=f"{place.across(time_ms) * 100:.2f}%",
-                cy=f"{place.down(value):.1f}",
-                r="4",
-                class_=f"mark series-{index}",
-            )
+            yield place.across(time_ms) * 100, place.down(value)
 
 
 def _said(series: Sequence[Series], write: Callable[[float], str]) -> str:
-    """First, greatest and last value of each line, for screen readers."""
     said = []
     for one in series:
         values = [value for _, value in one.points if value is not None]
@@ -246,9 +187,9 @@ def _said(series: Sequence[Series], write: Callable[[float], str]) -> str:
     return ". ".join(said)
 
 
-def _for_script(series: Sequence[Series], write: Callable[[float], str], place: _Place) -> str:
-    """What pointing at the chart shows: where each moment is, and each line's value there."""
-    times = sorted({time_ms for one in series for time_ms, _ in one.points})
+def _for_script(
+    series: Sequence[Series], times: Sequence[int], write: Callable[[float], str], place: _Place
+) -> str:
     columns = [dict(one.points) for one in series]
     return json.dumps(
         {
@@ -264,49 +205,15 @@ def _for_script(series: Sequence[Series], write: Callable[[float], str], place: 
     )
 
 
-def sparkline(points: Sequence[tuple[int, float | None]]) -> Markup:
-    """A line without axes, for a table. Screen readers skip it: the row has the numbers."""
+def sparkline(points: Sequence[tuple[int, float | None]]) -> str:
+    """The path of a line without axes, 100 wide and 24 high; empty without two values."""
     values = [value for _, value in points if value is not None]
     if len(values) < 2:
-        return Markup()
-    top = max([*values, 1.0])
-    begin, span = points[0][0], max(points[-1][0] - points[0][0], 1)
-    steps = []
-    is_open = False
-    for time_ms, value in points:
-        if value is None:
-            is_open = False
-            continue
-        x, y = (time_ms - begin) / span * 100, 22 - max(value, 0) / top * 20
-        steps.append(f"{'L' if is_open else 'M'}{x:.1f} {y:.1f}")
-        is_open = True
-    return tag(
-        "svg",
-        tag("path", d=" ".join(steps), class_="line"),
-        class_="spark",
-        viewBox="0 0 100 24",
-        preserveAspectRatio="none",
-        aria_hidden="true",
-    )
-
-
-def legend(labels: Sequence[str]) -> Markup:
-    """Which line belongs to what: colour and dashes as in the chart."""
-    return tag(
-        "ul",
-        *(
-            tag(
-                "li",
-                tag(
-                    "svg",
-                    tag("line", x1="0", x2="30", y1="6", y2="6", class_=f"line series-{index}"),
-                    width="30",
-                    height="12",
-                    aria_hidden="true",
-                ),
-                tag("bdi", label, class_="name"),
-            )
-            for index, label in enumerate(labels)
-        ),
-        class_="legend",
+        return ""
+    top, begin, span = max([*values, 1.0]), points[0][0], max(points[-1][0] - points[0][0], 1)
+    return " ".join(
+        f"{'L' if n else 'M'}{(time_ms - begin) / span * 100:.1f} "
+        f"{22 - max(value, 0) / top * 20:.1f}"
+        for piece in _runs_of_values(Series("", tuple(points)))
+        for n, (time_ms, value) in enumerate(piece)
     )

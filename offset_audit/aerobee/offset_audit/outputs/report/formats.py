@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from aerobee.offset_audit.outputs.report.markup import Markup, tag
-
 NOT_KNOWN = "not known"
 _WRITTEN_OUT = 10_000
 """From here on thousands are written as k."""
@@ -58,19 +56,12 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{number(count)}\N{NO-BREAK SPACE}{one if count == 1 else many or one + 's'}"
 
 
-def moment(time_ms: int | None) -> Markup | str:
-    """In UTC; the page's script adds the reader's own time."""
-    if time_ms is None:
-        return NOT_KNOWN
+def utc(time_ms: int) -> datetime | None:
+    """None for a moment that no calendar has: damaged bytes may contain anything."""
     try:
-        when = datetime.fromtimestamp(time_ms / 1000, UTC)
+        return datetime.fromtimestamp(time_ms / 1_000, UTC)
     except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms"
-    return tag(
-        "time",
-        f"{when:%Y-%m-%d %H:%M:%S} UTC",
-        datetime=f"{when:%Y-%m-%dT%H:%M:%S}Z",
-    )
+        return None
 
 
 def clock_label(time_ms: int, span_ms: int) -> str:

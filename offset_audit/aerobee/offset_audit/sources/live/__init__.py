@@ -18,10 +18,3 @@ Columns, because Spark stores those compressed one by one, reads back only what 
 skips rows of other tables by the bounds of `table`. With `table=commits` and the like, a reading of
 one table alone has the columns of that table.
 """
-
-from __future__ import annotations
-
-from aerobee.offset_audit.sources.live.journal import OffsetJournalSource
-from aerobee.offset_audit.sources.live.offsets import OffsetsSource
-
-__all__ = ["OffsetJournalSource", "OffsetsSource"]

@@ -7,7 +7,7 @@ that has used gRPC must not be forked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -17,8 +17,7 @@ from aerobee.cluster_view.methods import DESCRIBE_CLUSTER, LIST_TOPICS
 from aerobee.cluster_view.nameservers import Nameservers
 from aerobee.offset_audit.rules.names import BUSY
 from aerobee.offset_audit.sources.live.options import LiveOptions
-from aerobee.offset_audit.sources.store.ranges_log import STEP_BYTES
-from aerobee.offset_audit.tables import LOG_RANGE_BYTES
+from aerobee.offset_audit.tables import LOG_RANGE_BYTES, LOG_STEP_BYTES
 from aerobee.rpc.tls import dialled_tls
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock, SystemClock, system_random
@@ -56,6 +55,9 @@ class BrokerAnswer:
     # Excluded from `repr`, because asyncio makes one of each result.
     parts: list[audit_pb2.SnapshotPart] = field(default_factory=list, repr=False)
     error: str = ""
+    is_busy: bool = False
+    is_refused: bool = False
+    """There was no connection: perhaps it is starting."""
 
     @property
     def broker(self) -> audit_pb2.SnapshotBroker:
@@ -113,14 +115,19 @@ def find_journals(options: LiveOptions) -> list[BrokerAddress]:
 
 def ask_broker(asked: BrokerAddress, options: LiveOptions, tables: list[int]) -> BrokerAnswer:
     """One reading of one broker; never raises because of the broker."""
-    request = audit_pb2.SnapshotRequest(
+    request = snapshot_request(options, tables)
+    return asyncio.run(_ask(asked, request, options.timeout_ms, SystemClock()))
+
+
+def snapshot_request(options: LiveOptions, tables: Sequence[int]) -> audit_pb2.SnapshotRequest:
+    """What each broker is asked for."""
+    return audit_pb2.SnapshotRequest(
         tables=[audit_pb2.SnapshotTable.Name(number) for number in tables],
         topics=options.topics,
         groups=options.groups,
         with_first_unread=options.first_unread,
         with_matching_unread=options.matching_unread,
     )
-    return asyncio.run(_ask(asked, request, options.timeout_ms, SystemClock()))
 
 
 def ask_checksums(asked: BrokerAddress, options: LiveOptions) -> LogAnswer:
@@ -154,7 +161,7 @@ async def nameservers_of(options: LiveOptions) -> AsyncIterator[Nameservers]:
         await channels.close()
 
 
-async def describe(
+async def _describe(
     nameservers: Nameservers, options: LiveOptions
 ) -> nameserver_pb2.ClusterDescription:
     """All registered brokers and the broker groups."""
@@ -165,9 +172,19 @@ async def describe(
     )
 
 
+async def list_topics(
+    nameservers: Nameservers, options: LiveOptions
+) -> nameserver_pb2.ListTopicsResponse:
+    return await nameservers.call(
+        LIST_TOPICS,
+        nameserver_pb2.ListTopicsRequest(cluster=options.cluster),
+        timeout_ms=min(options.timeout_ms, REGISTRY_TIMEOUT_MS),
+    )
+
+
 async def _registered(options: LiveOptions) -> list[BrokerAddress]:
     async with nameservers_of(options) as nameservers:
-        return registered_brokers(await describe(nameservers, options), options)
+        return registered_brokers(await _describe(nameservers, options), options)
 
 
 def _address(broker: nameserver_pb2.BrokerEndpoint, options: LiveOptions) -> BrokerAddress:
@@ -180,51 +197,77 @@ def _address(broker: nameserver_pb2.BrokerEndpoint, options: LiveOptions) -> Bro
     )
 
 
-async def _view(options: LiveOptions, *, with_topics: bool) -> RegistryView:
+async def view_of(
+    nameservers: Nameservers, options: LiveOptions, *, with_topics: bool = True
+) -> RegistryView:
+    """What one of these knows, of one version if that can be had."""
     topics = nameserver_pb2.ListTopicsResponse()
-    async with nameservers_of(options) as nameservers:
-        description = await describe(nameservers, options)
-        for _ in range(VIEWS_MAX if with_topics else 0):
-            topics = await nameservers.call(
-                LIST_TOPICS,
-                nameserver_pb2.ListTopicsRequest(cluster=options.cluster),
-                timeout_ms=min(options.timeout_ms, REGISTRY_TIMEOUT_MS),
-            )
-            if topics.version == description.version:
-                break
-            description = await describe(nameservers, options)
+    description = await _describe(nameservers, options)
+    for _ in range(VIEWS_MAX if with_topics else 0):
+        topics = await list_topics(nameservers, options)
+        if topics.version == description.version:
+            break
+        description = await _describe(nameservers, options)
     return RegistryView(description, topics)
+
+
+async def _view(options: LiveOptions, *, with_topics: bool) -> RegistryView:
+    async with nameservers_of(options) as nameservers:
+        return await view_of(nameservers, options, with_topics=with_topics)
 
 
 async def _ask(
     asked: BrokerAddress, request: audit_pb2.SnapshotRequest, timeout_ms: int, clock: Clock
 ) -> BrokerAnswer:
     channels = _channels()
-    audit = Audit(channels, timeout_ms=timeout_ms)
     begun_s = clock.monotonic_s()
     deadline_s = begun_s + timeout_ms / 1_000
     refused_s = min(deadline_s, begun_s + REFUSED_S)
     try:
         while True:
-            answer = BrokerAnswer(asked, clock.now_ms())
-            try:
-                await _read(audit, answer, request, clock)
+            answer = await ask_once(channels, asked, request, timeout_ms, clock)
+            if answer.is_busy:
+                until_s = deadline_s
+            elif answer.is_refused:
+                until_s = refused_s
+            else:
                 return answer
-            except errors.Busy as error:
-                answer.error = BUSY + str(error)
-                if clock.monotonic_s() + BUSY_PAUSE_S > deadline_s:
-                    return BrokerAnswer(asked, answer.asked_at_ms, clock.now_ms(), [], answer.error)
-                await asyncio.sleep(BUSY_PAUSE_S)
-            except errors.AerobeeError as error:
-                is_refused = isinstance(error, errors.Unreachable) and not answer.parts
-                if not is_refused or clock.monotonic_s() + BUSY_PAUSE_S > refused_s:
-                    return BrokerAnswer(asked, answer.asked_at_ms, clock.now_ms(), [], str(error))
+            if clock.monotonic_s() + BUSY_PAUSE_S > until_s:
+                return answer
+            if answer.is_refused:
                 await channels.close()  # a new connection does not wait for the old one's turn
-                await asyncio.sleep(BUSY_PAUSE_S)
                 channels = _channels()
-                audit = Audit(channels, timeout_ms=timeout_ms)
+            await asyncio.sleep(BUSY_PAUSE_S)
     finally:
         await channels.close()
+
+
+async def ask_once(
+    channels: Channels,
+    asked: BrokerAddress,
+    request: audit_pb2.SnapshotRequest,
+    timeout_ms: int,
+    clock: Clock,
+) -> BrokerAnswer:
+    """One reading, or why there is none; never raises because of the broker."""
+    answer = BrokerAnswer(asked, clock.now_ms())
+    audit = Audit(channels, timeout_ms=timeout_ms)
+    try:
+        async with aclosing(audit.snapshot(asked.address, request)) as parts:
+            async for part in parts:
+                if not answer.parts:
+                    answer.answered_at_ms = clock.now_ms()
+                answer.parts.append(part)
+    except errors.AerobeeError as error:
+        return BrokerAnswer(
+            asked,
+            answer.asked_at_ms,
+            clock.now_ms(),
+            error=BUSY + str(error) if isinstance(error, errors.Busy) else str(error),
+            is_busy=isinstance(error, errors.Busy),
+            is_refused=isinstance(error, errors.Unreachable) and not answer.parts,
+        )
+    return answer
 
 
 def stretches(begin: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -232,9 +275,9 @@ def stretches(begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     whole_begin = min(end, -(-begin // LOG_RANGE_BYTES) * LOG_RANGE_BYTES)
     whole_end = max(whole_begin, end // LOG_RANGE_BYTES * LOG_RANGE_BYTES)
     for first, last, width in (
-        (begin, whole_begin, STEP_BYTES),
+        (begin, whole_begin, LOG_STEP_BYTES),
         (whole_begin, whole_end, LOG_RANGE_BYTES),
-        (whole_end, end, STEP_BYTES),
+        (whole_end, end, LOG_STEP_BYTES),
     ):
         if first < last:
             yield first, last, width
@@ -260,13 +303,3 @@ async def _ask_checksums(asked: BrokerAddress, options: LiveOptions) -> LogAnswe
     finally:
         await channels.close()
     return found
-
-
-async def _read(
-    audit: Audit, answer: BrokerAnswer, request: audit_pb2.SnapshotRequest, clock: Clock
-) -> None:
-    async with aclosing(audit.snapshot(answer.asked.address, request)) as parts:
-        async for part in parts:
-            if not answer.parts:
-                answer.answered_at_ms = clock.now_ms()
-            answer.parts.append(part)

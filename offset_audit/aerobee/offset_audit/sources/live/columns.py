@@ -18,24 +18,8 @@ from aerobee.offset_audit.frames.frame import Frame
 from aerobee.offset_audit.frames.functions import Column
 from aerobee.offset_audit.frames.spark_frame import SparkFrame, data_of
 from aerobee.offset_audit.frames.spark_rows import schema
+from aerobee.offset_audit.sources.live.options import READ_TABLES
 from aerobee.offset_audit.tables import COLUMNS
-
-READ_TABLES: Final = (
-    "brokers",
-    "topics",
-    "queues",
-    "commits",
-    "leases",
-    "members",
-    "epochs",
-    "segments",
-    "minutes",
-    "waiting",
-)
-"""What brokers are asked for."""
-
-LOG_TABLE: Final = "log_ranges"
-"""Requested separately: brokers read every byte of their logs for it."""
 
 WIDE_TABLES: Final = ("commits", "queues", "leases", "minutes")
 """Tables whose columns are in the combined frame."""

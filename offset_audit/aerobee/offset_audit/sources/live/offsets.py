@@ -24,8 +24,13 @@ from aerobee.offset_audit.sources.live.asking import (
     find_brokers,
 )
 from aerobee.offset_audit.sources.live.batches import Batches, log_batch
-from aerobee.offset_audit.sources.live.columns import LOG_TABLE, READ_TABLES, table_schema
-from aerobee.offset_audit.sources.live.options import LiveOptions, parse_options
+from aerobee.offset_audit.sources.live.columns import table_schema
+from aerobee.offset_audit.sources.live.options import (
+    LOG_TABLE,
+    READ_TABLES,
+    LiveOptions,
+    parse_options,
+)
 
 TABLES = (*READ_TABLES, LOG_TABLE)
 

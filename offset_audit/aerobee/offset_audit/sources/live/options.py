@@ -9,19 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final
 
 from aerobee.client_core.defaults import CLUSTER_DEFAULT
 from aerobee.cluster_view.nameservers import parse_addresses
-from aerobee.offset_audit.sources.live.columns import READ_TABLES
-from aerobee.offset_audit.sources.protection import refused_protection
+from aerobee.offset_audit.sources.option_texts import OptionTexts, meant
 from aerobee.offset_audit.sources.store.options import OPTION_NAMES as OF_STORES
 from aerobee.runtime.errors import InvalidArgument
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
+READ_TABLES: Final = (
+    "brokers",
+    "topics",
+    "queues",
+    "commits",
+    "leases",
+    "members",
+    "epochs",
+    "segments",
+    "minutes",
+    "waiting",
+)
+"""What brokers are asked for."""
+
+LOG_TABLE: Final = "log_ranges"
+"""Requested separately: brokers read every byte of their logs for it."""
+
 REGISTRY_TABLES: Final = ("brokers", "groups", "topics")
-SECURITY_PREFIXES: Final = ("tls.", "credentials.")
 
 KNOWN: Final = (
     "nameservers",
@@ -67,13 +81,12 @@ def parse_options(
     given: Mapping[str, str], tables: tuple[str, ...] = READ_TABLES, *, takes_path: bool = False
 ) -> LiveOptions:
     """Raises InvalidArgument that says which option is wrong, and how to write it."""
-    options = {key.lower(): value for key, value in given.items()}
-    _check_names(options)
-    table = options.get("table", "")
+    texts = OptionTexts(given)
+    _check_names(texts)
+    table = texts.text("table")
     if table and table not in tables:
         raise InvalidArgument(f"table={table} is not one of {', '.join(tables)}")
-    nameservers, brokers = options.get("nameservers", ""), options.get("brokers", "")
-    path = options.get("path", "")
+    nameservers, brokers, path = (texts.text(name) for name in ("nameservers", "brokers", "path"))
     if bool(nameservers) + bool(brokers) + bool(path) != 1 or (path and not takes_path):
         ways = ["nameservers=HOST:PORT,...", "brokers=HOST:PORT,..."]
         raise InvalidArgument(
@@ -82,31 +95,25 @@ def parse_options(
     return LiveOptions(
         nameservers=parse_addresses(nameservers) if nameservers else (),
         brokers=_addresses(brokers),
-        cluster=options.get("cluster") or CLUSTER_DEFAULT,
+        cluster=texts.text("cluster", CLUSTER_DEFAULT),
         table=table,
-        topics=_names(options.get("topics", "")),
-        groups=_names(options.get("groups", "")),
-        first_unread=_truth("firstUnread", options),
-        matching_unread=_truth("matchingUnread", options),
-        timeout_ms=_number("timeoutMs", options, TIMEOUT_MS_DEFAULT, lowest=1),
-        since_ms=_number("sinceMs", options, 0, lowest=0),
-        skip_unreachable=_truth("skipUnreachable", options),
+        topics=texts.names("topics"),
+        groups=texts.names("groups"),
+        first_unread=texts.flag("firstUnread"),
+        matching_unread=texts.flag("matchingUnread"),
+        timeout_ms=texts.number("timeoutMs", TIMEOUT_MS_DEFAULT, lowest=1),
+        since_ms=texts.number("sinceMs", 0),
+        skip_unreachable=texts.flag("skipUnreachable"),
         path=path,
     )
 
 
-def _check_names(options: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in KNOWN}
-    others = {name.lower() for name in OF_STORES}
-    for name, value in options.items():
-        if name == "tls.enabled" and value.lower() == "false":
-            continue
-        if name.startswith(SECURITY_PREFIXES):
-            raise refused_protection(name)
-        if name in known or name in others:
-            continue
-        if meant := get_close_matches(name, known, 1, LIKENESS):
-            raise InvalidArgument(f"there is no option {name}; is {known[meant[0]]} meant?")
+def _check_names(texts: OptionTexts) -> None:
+    texts.refuse_protection()
+    ours = {name.lower() for name in (*KNOWN, *OF_STORES)}
+    for name in texts:
+        if name not in ours and (known := meant(name, KNOWN, LIKENESS)):
+            raise InvalidArgument(f"there is no option {name}; is {known} meant?")
 
 
 def _addresses(text: str) -> tuple[str, ...]:
@@ -116,23 +123,3 @@ def _addresses(text: str) -> tuple[str, ...]:
         return parse_addresses(text)
     except InvalidArgument as error:
         raise InvalidArgument(str(error).replace("nameserver", "broker")) from error
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
-def _truth(name: str, options: Mapping[str, str]) -> bool:
-    value = options.get(name.lower(), "false").lower()
-    if value not in ("true", "false"):
-        raise InvalidArgument(f"{name} must be true or false, not {value!r}")
-    return value == "true"
-
-
-def _number(name: str, options: Mapping[str, str], default: int, *, lowest: int) -> int:
-    value = options.get(name.lower())
-    if value is None:
-        return default
-    if not (value.isascii() and value.isdigit()) or int(value) < lowest:
-        raise InvalidArgument(f"{name} must be a whole number of {lowest} or more, not {value!r}")
-    return int(value)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.losses import LossRule
-from aerobee.offset_audit.sources.messages.narrowing import CLOCK_MARGIN_MS, Narrowing, narrow
 from aerobee.offset_audit.sources.messages.offsets import QueueOffsets
 from aerobee.offset_audit.sources.messages.options import MessageOptions
 from aerobee.offset_audit.sources.messages.place import (
@@ -23,7 +22,12 @@ from aerobee.offset_audit.sources.messages.place import (
 )
 from aerobee.offset_audit.sources.messages.ranges import OffsetRange, between
 from aerobee.offset_audit.sources.messages.resolve import open_place, resolve
+from aerobee.offset_audit.sources.store.conditions import Conditions
+from aerobee.offset_audit.sources.store.filters import with_filter
 from aerobee.runtime.errors import TopicNotFound
+
+CLOCK_MARGIN_MS: Final = 10 * 60 * 1_000
+_NARROWED: Final = ("topic", "broker_name", "queue_id", "queue_offset", "store_ms")
 
 
 class MessagePartition(InputPartition):
@@ -37,7 +41,8 @@ class BatchPlan:
     """What a batch reads: pure except for the answers of `place`."""
 
     options: MessageOptions
-    narrowing: Narrowing
+    conditions: Conditions
+    """A reading only ever becomes smaller by them: Spark applies its filters again."""
 
     def readings(self, place: Place) -> Sequence[Reading]:
         """Raises AerobeeError; MessagesLost if the offsets that were named are gone."""
@@ -48,36 +53,52 @@ class BatchPlan:
         ends = resolve(options.end, bounds, place)
         ranges, losses = clip(between(starts, ends), bounds)
         LossRule(options.fail_on_data_loss).apply(losses)
-        window = self.narrowing.window
-        return place.plan(self._narrowed(ranges, bounds, place), window)
+        window = Window(*self.conditions.span("store_ms"))
+        return place.plan(self._narrowed(ranges, bounds, place, window), window)
 
     def _narrowed(
-        self, ranges: Sequence[OffsetRange], bounds: dict[MessageQueue, Bounds], place: Place
+        self,
+        ranges: Sequence[OffsetRange],
+        bounds: dict[MessageQueue, Bounds],
+        place: Place,
+        window: Window,
     ) -> list[OffsetRange]:
-        wanted = [one for one in ranges if self.narrowing.takes(one.queue)]
+        wanted = [one for one in ranges if self._takes(one.queue)]
         queues = [one.queue for one in wanted]
-        begins, ends = self._times(queues, bounds, place)
+        begins, ends = _times(queues, bounds, place, window)
+        first, last = self.conditions.span("queue_offset")
         wanted = [
             replace(
                 one,
-                begin=max(one.begin, self.narrowing.offset_begin, begins[one.queue]),
-                end=min(one.end, self.narrowing.offset_end, ends[one.queue]),
+                begin=max(one.begin, first, begins[one.queue]),
+                end=min(one.end, last + 1, ends[one.queue]),
             )
             for one in wanted
         ]
         return [one for one in wanted if one.count > 0]
 
-    def _times(
-        self, queues: Sequence[MessageQueue], bounds: dict[MessageQueue, Bounds], place: Place
-    ) -> tuple[QueueOffsets, QueueOffsets]:
-        window = self.narrowing.window
-        begins = {queue: bounds[queue].begin for queue in queues}
-        ends = {queue: bounds[queue].end for queue in queues}
-        if queues and window.first_ms > Window().first_ms:
-            begins = place.at_times(dict.fromkeys(queues, window.first_ms - CLOCK_MARGIN_MS))
-        if queues and window.last_ms < Window().last_ms:
-            ends = place.at_times(dict.fromkeys(queues, window.last_ms + CLOCK_MARGIN_MS + 1))
-        return begins, ends
+    def _takes(self, queue: MessageQueue) -> bool:
+        conditions = self.conditions
+        return conditions.accepts_text("broker_name", queue.broker_name) and (
+            conditions.accepts_queue(queue.topic, queue.queue_id)
+        )
+
+
+def _times(
+    queues: Sequence[MessageQueue],
+    bounds: dict[MessageQueue, Bounds],
+    place: Place,
+    window: Window,
+) -> tuple[QueueOffsets, QueueOffsets]:
+    """Where the window begins and ends in each queue, with a margin, because a broker's clock may
+    have been set back; times are compared message by message then."""
+    begins = {queue: bounds[queue].begin for queue in queues}
+    ends = {queue: bounds[queue].end for queue in queues}
+    if queues and window.first_ms > Window().first_ms:
+        begins = place.at_times(dict.fromkeys(queues, window.first_ms - CLOCK_MARGIN_MS))
+    if queues and window.last_ms < Window().last_ms:
+        ends = place.at_times(dict.fromkeys(queues, window.last_ms + CLOCK_MARGIN_MS + 1))
+    return begins, ends
 
 
 def check_topics(options: MessageOptions, queues: Iterable[MessageQueue]) -> None:
@@ -97,10 +118,10 @@ class MessageReader(DataSourceReader):
 
     def __init__(self, options: MessageOptions) -> None:
         self._options = options
-        self._narrowing = Narrowing()
+        self._conditions = Conditions()
 
     def partitions(self) -> Sequence[InputPartition]:
-        plan = BatchPlan(self._options, self._narrowing)
+        plan = BatchPlan(self._options, self._conditions)
         readings = plan.readings(open_place(self._options))
         return [MessagePartition(reading) for reading in readings]
 
@@ -118,5 +139,6 @@ class FilteredMessageReader(MessageReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._narrowing = narrow(filters)
+        for one in filters:
+            self._conditions = with_filter(self._conditions, one, _NARROWED) or self._conditions
         return filters

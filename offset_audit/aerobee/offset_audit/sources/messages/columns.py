@@ -9,36 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aerobee.offset_audit.sources.messages.hosts import born_hosts, offset_message_ids
-from aerobee.offset_audit.sources.messages.pieces import constant, gather
-from aerobee.offset_audit.sources.messages.property_columns import MAP, TEXTS, PropertyColumns
+from aerobee.offset_audit.sources.messages.hosts import offset_message_ids
+from aerobee.offset_audit.sources.messages.pieces import constant
+from aerobee.offset_audit.sources.messages.property_columns import MAP, TEXTS
+from aerobee.offset_audit.sources.messages.record_fields import (
+    FIELDS,
+    RecordFields,
+    int32_column,
+    plain_bodies,
+)
 from aerobee.store.format.body_checksums import sound_bodies
-from aerobee.store.format.compression import BodyCorrupt, decompress
-from aerobee.store.format.record_arrays import (
-    BoolArray,
-    Int64Array,
-    byte_field,
-    hosts_extra,
-    parse_records,
-    read_field,
-)
-from aerobee.store.format.record_layout import (
-    BORN_TIMESTAMP_AT,
-    FLAG_AT,
-    PHYSICAL_OFFSET_AT,
-    QUEUE_ID_AT,
-    QUEUE_OFFSET_AT,
-    RECONSUME_TIMES_AT,
-    STORE_TIMESTAMP_AT,
-    SYSFLAG_COMPRESSED,
-)
+from aerobee.store.format.record_arrays import BoolArray, Int64Array, parse_records
+from aerobee.store.format.record_layout import QUEUE_ID_AT, QUEUE_OFFSET_AT
 
 BODY = "body"
 PROPERTIES = "properties"
@@ -121,43 +109,27 @@ class Expected:
         return pa.array(self.topics, pa.string()).take(codes)
 
 
-class RecordColumns:
+class RecordColumns(RecordFields):
     """Records of one buffer: parsed once, then judged, filtered and turned into a batch."""
 
     def __init__(
         self, buffer: bytes | memoryview, starts: Int64Array, ends: Int64Array, expected: Expected
     ) -> None:
         """Records lie at [starts, ends), rising, each at least RECORD_SIZE_MIN long."""
-        self._buffer = buffer
-        self._int32s = byte_field(buffer, ">i4")
-        self._int64s = byte_field(buffer, ">i8")
+        super().__init__(buffer, parse_records(buffer, starts, ends))
         self.expected = expected
-        self.arrays = parse_records(buffer, starts, ends)
-        self._properties: PropertyColumns | None = None
-
-    @property
-    def count(self) -> int:
-        return len(self.arrays.starts)
-
-    @property
-    def store_ms(self) -> Int64Array:
-        extra = hosts_extra(self.arrays.sys_flags)
-        starts = self.arrays.starts if extra is None else self.arrays.starts + extra[0]
-        return read_field(self._int64s, starts + STORE_TIMESTAMP_AT)
+        self._bodies: Any = None
 
     def sound(self, *, check_bodies: bool, unchecked: BoolArray | None = None) -> BoolArray:
         """Which records have consistent lengths, the expected place in a queue, and an intact body.
         `unchecked`: records that may belong to other queues."""
-        arrays = self.arrays
-        queue_ids = read_field(self._int32s, arrays.starts + QUEUE_ID_AT)
-        offsets = read_field(self._int64s, arrays.starts + QUEUE_OFFSET_AT)
-        sound = queue_ids == self.expected.queue_ids
-        sound &= offsets == self.expected.queue_offsets
+        sound = self.int32s(QUEUE_ID_AT) == self.expected.queue_ids
+        sound &= self.int64s(QUEUE_OFFSET_AT) == self.expected.queue_offsets
         if unchecked is not None:
             sound |= unchecked
-        sound &= arrays.legal
+        sound &= self.arrays.legal
         if check_bodies:
-            sound &= sound_bodies(self._buffer, arrays)
+            sound &= sound_bodies(self.buffer, self.arrays)
         return np.asarray(sound, np.bool_)
 
     def only(self, chosen: BoolArray) -> None:
@@ -167,94 +139,45 @@ class RecordColumns:
         self.arrays = self.arrays.only(chosen)
         self.expected = self.expected.only(chosen)
         self._properties = None
+        self._bodies = None if self._bodies is None else self._bodies.filter(pa.array(chosen))
 
     def batch(self, columns: Columns) -> Any:
-        """A pyarrow.RecordBatch of `columns.schema`; all records must be sound.
-
-        Raises BodyCorrupt for a compressed body that cannot be decompressed.
-        """
+        """A pyarrow.RecordBatch of `columns.schema`; all records must be sound."""
         made = [_MAKERS[name](self) for name in columns.names]
         return pa.RecordBatch.from_arrays(made, schema=columns.schema)
 
     @property
-    def properties(self) -> PropertyColumns:
-        """Of the remaining records."""
-        if self._properties is None:
-            view = memoryview(self._buffer)
-            arrays = self.arrays
-            self._properties = PropertyColumns(view, arrays.properties_starts, arrays.ends)
-        return self._properties
-
-    # ------------------------------------------------------------------------------ inside
-
-    def _int32_column(self, at: int) -> Any:
-        return pa.array(self._int32s[self.arrays.starts + at].astype(np.int32))
-
-    def _int64_column(self, at: int) -> Any:
-        return pa.array(read_field(self._int64s, self.arrays.starts + at))
-
-    def _reconsume_times(self) -> Any:
-        extra = hosts_extra(self.arrays.sys_flags)
-        starts = self.arrays.starts if extra is None else self.arrays.starts + extra[1]
-        return pa.array(self._int32s[starts + RECONSUME_TIMES_AT].astype(np.int32))
-
-    def _bodies(self) -> Any:
-        arrays = self.arrays
-        stored = gather(memoryview(self._buffer), arrays.body_starts, arrays.body_ends)
-        compressed = np.flatnonzero(arrays.sys_flags & SYSFLAG_COMPRESSED)
-        if not len(compressed):
-            return stored
-        bodies = stored.take(pa.array(compressed)).to_pylist()
-        flags = arrays.sys_flags[compressed].tolist()
-        plain = [decompress(body, flag) for body, flag in zip(bodies, flags, strict=True)]
-        order = np.arange(self.count)
-        order[compressed] = self.count + np.arange(len(plain))
-        return pa.concat_arrays([stored, pa.array(plain, pa.binary())]).take(pa.array(order))
+    def bodies(self) -> Any:
+        """Null where a compressed body cannot be decompressed."""
+        if self._bodies is None:
+            stored = self.stored_bodies
+            found = [part for *_, part in plain_bodies(stored, self.arrays.sys_flags)]
+            self._bodies = found[0] if found else stored
+        return self._bodies
 
     def decompressible(self) -> BoolArray:
         """Which records have a body that `batch` can give."""
-        fine = np.ones(self.count, np.bool_)
-        arrays = self.arrays
-        view = memoryview(self._buffer)
-        for index in np.flatnonzero(arrays.sys_flags & SYSFLAG_COMPRESSED).tolist():
-            body = bytes(view[int(arrays.body_starts[index]) : int(arrays.body_ends[index])])
-            try:
-                decompress(body, int(arrays.sys_flags[index]))
-            except BodyCorrupt:
-                fine[index] = False
-        return fine
+        return np.asarray(self.bodies.is_valid(), np.bool_)
 
-    def _message_ids(self) -> Any:
+    def message_ids(self) -> Any:
         unique_keys = self.properties.text(b"UNIQ_KEY")
         if unique_keys.null_count == 0:
             return unique_keys
-        return pc.coalesce(unique_keys, offset_message_ids(self._buffer, self.arrays))
+        return pc.coalesce(unique_keys, offset_message_ids(self.buffer, self.arrays))
+
+    def queue_ids(self) -> Any:
+        queue_ids = self.expected.queue_ids
+        whole = np.full(self.count, queue_ids) if isinstance(queue_ids, int) else queue_ids
+        return int32_column(whole)
 
 
-def _numbers(values: Int64Array | int, count: int, kind: type[np.signedinteger[Any]]) -> Any:
-    if isinstance(values, int):
-        return pa.array(np.full(count, values, kind))
-    column: npt.NDArray[Any] = values.astype(kind)
-    return pa.array(column)
-
-
-_MAKERS: Mapping[str, Callable[[RecordColumns], Any]] = {
+_MAKERS: Final[Mapping[str, Callable[[RecordColumns], Any]]] = {
+    **FIELDS,
     "topic": lambda records: records.expected.topic_column(records.count),
     "broker_name": lambda records: constant(records.expected.broker_name, records.count),
-    "queue_id": lambda records: _numbers(records.expected.queue_ids, records.count, np.int32),
+    "queue_id": RecordColumns.queue_ids,
     "queue_offset": lambda records: pa.array(records.expected.queue_offsets),
-    "physical_offset": lambda records: records._int64_column(PHYSICAL_OFFSET_AT),
-    "born_ms": lambda records: records._int64_column(BORN_TIMESTAMP_AT),
-    "store_ms": lambda records: pa.array(records.store_ms),
-    "born_host": lambda records: born_hosts(records._buffer, records.arrays),
-    "tags": lambda records: records.properties.text(b"TAGS"),
-    "keys": lambda records: records.properties.words(b"KEYS"),
-    "unique_key": lambda records: records.properties.text(b"UNIQ_KEY"),
-    "flag": lambda records: records._int32_column(FLAG_AT),
-    "sys_flag": lambda records: _numbers(records.arrays.sys_flags, records.count, np.int32),
-    "reconsume_times": lambda records: records._reconsume_times(),
-    "message_id": lambda records: records._message_ids(),
-    PROPERTIES: lambda records: records.properties.map,
-    BODY: lambda records: records._bodies(),
+    "message_id": RecordColumns.message_ids,
+    BODY: lambda records: records.bodies,
 }
 """How each column is made, only when it is asked for."""

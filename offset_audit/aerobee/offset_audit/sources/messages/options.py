@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final
 
 from aerobee.client_core.defaults import CLUSTER_DEFAULT
@@ -29,7 +28,7 @@ from aerobee.offset_audit.sources.messages.offsets import (
     QueueOffsets,
     parse_offsets,
 )
-from aerobee.offset_audit.sources.protection import refused_protection
+from aerobee.offset_audit.sources.option_texts import OptionTexts, meant
 from aerobee.runtime.errors import InvalidArgument
 
 KNOWN: Final = (
@@ -177,35 +176,18 @@ def parse_options(given: Mapping[str, str], *, is_streaming: bool | None) -> Mes
     )
 
 
-class _Options:
-    """The given texts, whatever the case of their names."""
+class _Options(OptionTexts):
+    """All of them must be known."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        known = {name.lower(): name for name in KNOWN}
-        self._texts: dict[str, str] = {}
-        for name, value in given.items():
+        super().__init__(given)
+        self.refuse_protection()
+        known = {name.lower() for name in KNOWN}
+        for name in given:
             if name.lower() not in known:
-                raise _unknown(name)
-            self._texts[known[name.lower()]] = str(value).strip()
-
-    def text(self, name: str) -> str:
-        return self._texts.get(name, "")
-
-    def number(self, name: str, default: int, *, lowest: int) -> int:
-        text = self.text(name)
-        if not text:
-            return default
-        if not text.isascii() or not text.isdigit() or int(text) < lowest:
-            raise InvalidArgument(f"option {name} is {text!r:.40}, not a number from {lowest} on")
-        return int(text)
-
-    def flag(self, name: str, default: bool) -> bool:
-        text = self.text(name).lower()
-        if not text:
-            return default
-        if text not in ("true", "false"):
-            raise InvalidArgument(f"option {name} is {text!r:.40}, neither true nor false")
-        return text == "true"
+                like = meant(name.lower(), KNOWN)
+                hint = f"did you mean {like}?" if like else f"it has {', '.join(KNOWN)}"
+                raise InvalidArgument(f"aerobee.messages has no option {name!r}: {hint}")
 
     def columns(self) -> Columns:
         given = [name.strip() for name in self.text("columns").split(",") if name.strip()]
@@ -283,15 +265,6 @@ class _Options:
                 "latest"
             )
         return text == "error"
-
-
-def _unknown(name: str) -> InvalidArgument:
-    if name.lower().startswith(("tls.", "credentials.")):
-        return refused_protection(name)
-    alike = get_close_matches(name.lower(), [known.lower() for known in KNOWN], 1)
-    meant = next((known for known in KNOWN if known.lower() in alike), "")
-    hint = f"did you mean {meant}?" if meant else f"it has {', '.join(KNOWN)}"
-    return InvalidArgument(f"aerobee.messages has no option {name!r}: {hint}")
 
 
 def _bound_options(side: str) -> tuple[str, str, str]:

@@ -70,6 +70,15 @@ class Columns:
         return Columns(tuple(pair for pair in self.pairs if pair[0] not in names))
 
 
+def together(each: Iterable[Columns]) -> Columns:
+    """Those of several tables in one frame, whose `table` says which one a row belongs to."""
+    pairs: dict[str, str] = {"table": "string"}
+    for columns in each:
+        for name, kind in columns.pairs:
+            assert pairs.setdefault(name, kind) == kind, f"{name} has two types"
+    return Columns(tuple(pairs.items()))
+
+
 def origin_column(name: str, origin: Origin, count: int) -> Any:
     """One of `cluster`, `broker_name` and `broker_id` for each row."""
     if name == "broker_id":

@@ -34,6 +34,16 @@ class Numbers:
             among = other.among if among is None else among & other.among
         return Numbers(max(self.low, other.low), min(self.high, other.high), among)
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last number that may be accepted."""
+        if self.among is None:
+            return self.low, self.high
+        return (
+            max(self.low, min(self.among, default=_HIGHEST)),
+            min(self.high, max(self.among, default=_LOWEST)),
+        )
+
     def accepts(self, value: int) -> bool:
         return self.low <= value <= self.high and (self.among is None or value in self.among)
 
@@ -70,6 +80,10 @@ class Conditions:
     def accepts_number(self, column: str, value: int) -> bool:
         return column not in self.numbers or self.numbers[column].accepts(value)
 
+    def span(self, column: str) -> tuple[int, int]:
+        """The first and the last number of a column that may be wanted."""
+        return self.numbers.get(column, Numbers()).span
+
     def accepts_store(self, origin: Origin) -> bool:
         return (
             self.accepts_text("cluster", origin.cluster)
@@ -83,8 +97,8 @@ class Conditions:
     @property
     def reach(self) -> Reach:
         """The part of a log that may contain wanted records."""
-        positions = self.numbers.get("physical_offset", Numbers())
-        return Reach(max(0, positions.low), min(_HIGHEST, positions.high) + 1)
+        first, last = self.span("physical_offset")
+        return Reach(max(0, first), last + 1)
 
     def mask(
         self,

@@ -7,15 +7,12 @@ byte; otherwise that is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, Final
 
-import pyarrow as pa
-
-from aerobee.offset_audit.sources.store.columns import Columns, origin_column
 from aerobee.offset_audit.sources.store.config_files import (
     Commit,
     read_commits,
@@ -29,7 +26,7 @@ from aerobee.offset_audit.sources.store.log_lookup import LogLookup
 from aerobee.offset_audit.sources.store.log_tail import entries_until_ms, keys_until_ms
 from aerobee.offset_audit.sources.store.plan import StorePiece
 from aerobee.offset_audit.sources.store.queue_ends import QueueBounds, QueueEnds
-from aerobee.offset_audit.tables import COLUMNS
+from aerobee.offset_audit.sources.store.ranges_rows import RecordBatch, make_batch
 from aerobee.runtime.clock import Clock
 
 BATCH_ROWS: Final = 65_536
@@ -66,36 +63,13 @@ class ConfigReading:
             log.close()
 
 
-CONFIG_COLUMNS: Final[Mapping[str, Columns]] = {
-    table: Columns.parse(COLUMNS[table])
-    for table in ("brokers", "topics", "queues", "commits", "epochs", "segments")
-}
-
-
-def config_batches(
-    table: str, piece: StorePiece, columns: Columns, reading: ConfigReading
-) -> Iterator[Any]:
-    """pyarrow.RecordBatches of `columns`, none of them empty."""
-    rows: list[Row] = []
-    for row in _ROWS[table](piece, reading):
-        rows.append(row)
-        if len(rows) == BATCH_ROWS:
-            yield _batch(columns, piece.store, rows)
-            rows = []
-    if rows:
-        yield _batch(columns, piece.store, rows)
-
-
-def _batch(columns: Columns, store: StoreFolder, rows: Sequence[Row]) -> Any:
-    origin = {"cluster", "broker_name", "broker_id"}
-    schema = columns.schema
-    arrays = [
-        origin_column(field.name, store.origin, len(rows))
-        if field.name in origin
-        else pa.array([row.get(field.name) for row in rows], field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def config_batches(table: str, piece: StorePiece, reading: ConfigReading) -> Iterator[RecordBatch]:
+    """Of the table's columns, none of them empty."""
+    rows = _ROWS[table](piece, reading)
+    while some := list(islice(rows, BATCH_ROWS)):
+        names = dict.fromkeys(name for row in some for name in row)
+        columns = {name: [row.get(name) for row in some] for name in names}
+        yield make_batch(table, piece.store, len(some), columns)
 
 
 def _brokers(piece: StorePiece, reading: ConfigReading) -> Iterator[Row]:
@@ -239,3 +213,4 @@ _ROWS: Final[Mapping[str, Callable[[StorePiece, ConfigReading], Iterator[Row]]]]
     "epochs": _epochs,
     "segments": _segments,
 }
+CONFIG_TABLES: Final = tuple(_ROWS)

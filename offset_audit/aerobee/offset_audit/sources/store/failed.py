@@ -10,13 +10,13 @@ record of other topics costs nothing here, one of a system topic a search for a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from aerobee.offset_audit.sources.store.log_chunks import LogChunk
-from aerobee.offset_audit.sources.store.ranges_rows import FAILED, RecordBatch, make_batch
+from aerobee.offset_audit.sources.store.ranges_rows import FAILED, RecordBatch, batch_of
 from aerobee.store.format.dead_letter_fields import (
     DEAD_LETTER_PREFIX,
     RETRY_PREFIX,
@@ -70,8 +70,7 @@ def failed_rows(chunk: LogChunk, log_end: int) -> RecordBatch | None:
     rows = [row for index in _candidates(chunk) if (row := _row(chunk, index, log_end)) is not None]
     if not rows:
         return None
-    columns = {one.name: [getattr(row, one.name) for row in rows] for one in fields(FailedCopy)}
-    return make_batch(FAILED, chunk.piece.store, len(rows), columns)
+    return batch_of(FAILED, chunk.piece.store, rows)
 
 
 def _candidates(chunk: LogChunk) -> list[int]:

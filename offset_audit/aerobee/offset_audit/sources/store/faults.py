@@ -9,11 +9,11 @@ of the ranges show it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 from aerobee.offset_audit.sources.store.folders import StoreFolder
-from aerobee.offset_audit.sources.store.ranges_rows import FAULTS, RecordBatch, make_batch
+from aerobee.offset_audit.sources.store.ranges_rows import FAULTS, RecordBatch, batch_of
 
 
 class FaultKind:
@@ -78,9 +78,7 @@ class Fault:
 
 def fault_rows(store: StoreFolder, faults: Sequence[Fault]) -> RecordBatch:
     """FAULTS."""
-    names = [one.name for one in fields(Fault)]
-    columns = {name: [getattr(fault, name) for fault in faults] for name in names}
-    return make_batch(FAULTS, store, len(faults), columns)
+    return batch_of(FAULTS, store, faults)
 
 
 def name_in(store: StoreFolder, path: str) -> str:

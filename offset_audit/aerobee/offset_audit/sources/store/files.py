@@ -48,7 +48,7 @@ class QueueFiles:
 
 def log_segments(store: StoreFolder) -> list[StoreFile]:
     """The segments in order, without unwritten ones at the end."""
-    segments = _sequence(store.path(COMMIT_LOG).as_posix())
+    segments = sequence_of(store.path(COMMIT_LOG).as_posix())
     while segments and _is_unwritten(segments[-1].path):
         segments.pop()
     return segments
@@ -64,7 +64,7 @@ def queue_files(
         name = os.path.basename(topic)
         for queue_id in numbers:
             if is_wanted(name, queue_id):
-                files = _sequence(os.path.join(topic, str(queue_id)))
+                files = sequence_of(os.path.join(topic, str(queue_id)))
                 if files:
                     yield QueueFiles(name, queue_id, tuple(files))
 
@@ -82,7 +82,8 @@ def index_files(store: StoreFolder) -> list[StoreFile]:
     )
 
 
-def _sequence(folder: str) -> list[StoreFile]:
+def sequence_of(folder: str) -> list[StoreFile]:
+    """The files of a folder that are named after their first byte, in order."""
     files = [
         StoreFile(entry.path, int(entry.name), size)
         for entry, size in _entries(folder)

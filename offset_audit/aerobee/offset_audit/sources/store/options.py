@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from aerobee.offset_audit.sources.option_texts import OptionTexts
 from aerobee.offset_audit.sources.store.folders import Names, StoreUnreadable
 from aerobee.offset_audit.sources.store.plan import PARTITION_BYTES
 from aerobee.offset_audit.sources.store.record_search import RECORD_BYTES_MAX
@@ -31,6 +32,7 @@ OPTION_NAMES: Final = (
     "messageDelayLevel",
     "pushFilters",
     "indexSlots",
+    "sinceMs",
 )
 """All that `StoreOptions.parse` understands."""
 
@@ -54,33 +56,33 @@ class StoreOptions:
     """Whether rows that Spark's filters exclude are not even read."""
     index_slots: int | None = None
     """Hash slots of each index file; None: determined from the files."""
-    others: Mapping[str, str] = field(default_factory=dict)
-    """Options of single kinds, by their name in lower case."""
+    journal_since_ms: int = 0
+    """Of the offset journal: from this store time on."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> StoreOptions:
-        """From Spark's options, which are case-insensitive. Raises StoreUnreadable."""
-        options = {name.lower(): value for name, value in given.items()}
-        take = _Taker(options)
-        levels = take.text("messageDelayLevel")
+        """From Spark's options, which are case-insensitive. Raises InvalidArgument."""
+        texts = OptionTexts(given)
+        levels = texts.text("messageDelayLevel")
+        broker_id = texts.number("brokerId", -1)
         return cls(
-            paths=_paths(take.text("paths"), take.text("path")),
-            kind=take.text("kind") or RECORDS_KIND,
-            columns=tuple(name.strip() for name in take.text("columns").split(",") if name.strip()),
+            paths=_paths(texts.text("paths"), texts.text("path")),
+            kind=texts.text("kind", RECORDS_KIND),
+            columns=texts.names("columns"),
             names=Names(
-                take.optional("cluster"),
-                take.optional("name") or take.optional("brokerName"),
-                take.number("brokerId", 0) if "brokerid" in options else None,
+                texts.text("cluster") or None,
+                texts.text("name") or texts.text("brokerName") or None,
+                None if broker_id < 0 else broker_id,
             ),
-            partition_bytes=take.number("partitionBytes", PARTITION_BYTES, at_least=1),
-            record_bytes_max=take.number("recordBytesMax", RECORD_BYTES_MAX, at_least=91),
-            bodies=take.flag("bodies"),
-            check_bodies=take.flag("checkBodies"),
-            decompress=take.flag("decompress"),
+            partition_bytes=texts.number("partitionBytes", PARTITION_BYTES, lowest=1),
+            record_bytes_max=texts.number("recordBytesMax", RECORD_BYTES_MAX, lowest=91),
+            bodies=texts.flag("bodies"),
+            check_bodies=texts.flag("checkBodies"),
+            decompress=texts.flag("decompress"),
             delays_ms=DelayLevels.parse(levels).delays_ms if levels else None,
-            push_filters=take.flag("pushFilters"),
-            index_slots=take.number("indexSlots", 0, at_least=0) or None,
-            others=take.left,
+            push_filters=texts.flag("pushFilters"),
+            index_slots=texts.number("indexSlots", 0) or None,
+            journal_since_ms=texts.number("sinceMs", 0),
         )
 
 
@@ -92,31 +94,3 @@ def _paths(several: str, single: str) -> tuple[str, ...]:
     if not paths:
         raise StoreUnreadable("no store is named; give load() the path of a store's folder")
     return tuple(paths)
-
-
-class _Taker:
-    """Takes options out of those given; `left` is the rest."""
-
-    def __init__(self, options: dict[str, str]) -> None:
-        self.left = options
-
-    def optional(self, name: str) -> str | None:
-        assert name in OPTION_NAMES, name
-        return self.left.pop(name.lower(), None)
-
-    def text(self, name: str) -> str:
-        return self.optional(name) or ""
-
-    def number(self, name: str, default: int, *, at_least: int = 0) -> int:
-        text = self.text(name)
-        if not text:
-            return default
-        if not (text.isascii() and text.isdecimal()) or int(text) < at_least:
-            raise StoreUnreadable(f"option {name}={text!r} is not a number of at least {at_least}")
-        return int(text)
-
-    def flag(self, name: str) -> bool:
-        text = self.text(name).lower()
-        if text not in ("", "true", "false"):
-            raise StoreUnreadable(f"option {name}={text!r} is neither true nor false")
-        return text == "true"

@@ -18,13 +18,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aerobee.offset_audit.sources.store.index_geometry import IndexFile
-from aerobee.offset_audit.sources.store.kind import Wanted
+from aerobee.offset_audit.sources.store.kinds import Wanted
 from aerobee.offset_audit.sources.store.open_file import OpenFile
-from aerobee.offset_audit.sources.store.options import RECORDS_KIND
 from aerobee.offset_audit.sources.store.plan import LogPiece, Partition, QueuePiece
 from aerobee.offset_audit.sources.store.ranges_ext import has_ext_tags
-from aerobee.offset_audit.sources.store.ranges_facts import ABORT_FILE, log_end
-from aerobee.offset_audit.sources.store.ranges_kinds import WorkPartition
 from aerobee.offset_audit.sources.store.ranges_reading import IndexWork, LogWork, QueueWork, Work
 from aerobee.offset_audit.sources.store.ranges_rows import FAULTS, MINUTES, SUMMARIES
 from aerobee.store.format.consume_queue_entry import ENTRY_SIZE
@@ -56,17 +53,15 @@ class Mark:
         )
 
 
-def mark_of(partition: Partition, wanted: Wanted) -> Mark | None:
+def mark_of(partition: Partition[Any], wanted: Wanted) -> Mark | None:
     """None: the part must be read."""
     try:
-        if isinstance(partition, WorkPartition):
-            return _of_works(partition.works, wanted)
-        return _of_records(partition, wanted)
+        return _of_summaries(partition.pieces, wanted)
     except OSError:  # retention removes files meanwhile
         return None
 
 
-def _of_works(works: Sequence[Work], wanted: Wanted) -> Mark | None:
+def _of_summaries(works: Sequence[Work], wanted: Wanted) -> Mark | None:
     if wanted.options.kind != SUMMARIES or len(works) != 1:
         return None
     (work,) = works
@@ -85,7 +80,7 @@ def _of_log(work: LogWork) -> Mark | None:
         return None
     indexed = max(facts.indexed.begin, first), min(facts.indexed.end, last)
     known = (
-        *(work.pieces, work.check_bodies, work.record_bytes_max),
+        *(work.pieces, work.check_bodies, work.record_bytes_max, work.journal_since_ms),
         *(facts.segment_bytes, facts.is_clean, facts.batch_topics, facts.delays_ms),
         indexed if indexed[0] < indexed[1] else None,
     )
@@ -143,23 +138,6 @@ def _of_index(work: IndexWork) -> Mark | None:
         return None
     known = (piece, facts.index_geometry, facts.indexed.begin, _state(piece.file.path))
     return Mark(known, piece.bytes)
-
-
-def _of_records(partition: Partition, wanted: Wanted) -> Mark | None:
-    """Of rows of single records: each belongs to its own piece, and depends on nothing else."""
-    pieces = [piece for piece in partition.pieces if isinstance(piece, LogPiece)]
-    if wanted.options.kind != RECORDS_KIND or not pieces or len(pieces) < len(partition.pieces):
-        return None
-    if len({piece.store for piece in pieces}) > 1:
-        return None
-    store = pieces[0].store
-    is_clean = not store.path(ABORT_FILE).exists()
-    end = log_end(store) if any(piece.is_open for piece in pieces) else 0
-    files = _log_files(pieces, end, pieces[0].segment.size, is_clean=is_clean)
-    if files is None:
-        return None
-    known = repr((wanted.options, wanted.columns, wanted.conditions))
-    return Mark((tuple(pieces), known, is_clean, *files), 0)
 
 
 def _state(path: str) -> Key:

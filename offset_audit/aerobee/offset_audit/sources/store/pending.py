@@ -18,23 +18,22 @@ of what it deletes. Messages that the timer has not taken from its topic yet are
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from aerobee.offset_audit.sources.store.config_files import read_offset_table
 from aerobee.offset_audit.sources.store.files import StoreFile, queue_files
-from aerobee.offset_audit.sources.store.folders import StoreFolder
 from aerobee.offset_audit.sources.store.log_lookup import LogLookup
 from aerobee.offset_audit.sources.store.log_tail import read_tail
 from aerobee.offset_audit.sources.store.open_file import read_used
 from aerobee.offset_audit.sources.store.plain_values import INT64_MAX, decimal
-from aerobee.offset_audit.sources.store.plan import QueuePiece
+from aerobee.offset_audit.sources.store.plan import queue_pieces
 from aerobee.offset_audit.sources.store.queue_chunks import queue_chunks
 from aerobee.offset_audit.sources.store.ranges_digest import Int64Array
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
-from aerobee.offset_audit.sources.store.ranges_rows import PENDING, RecordBatch, make_batch
+from aerobee.offset_audit.sources.store.ranges_rows import PENDING, RecordBatch, batch_of
 from aerobee.offset_audit.sources.store.timer_journal import (
     TIMER_JOURNAL_TOPIC,
     TIMER_QUEUE,
@@ -210,17 +209,12 @@ def pending_rows(facts: StoreFacts) -> Iterator[RecordBatch]:
         for row in _Waiting(facts, lookup).rows():
             rows.append(row)
             if len(rows) >= _ROWS_PER_BATCH:
-                yield _batch(facts.store, rows)
+                yield batch_of(PENDING, facts.store, rows)
                 rows = []
     finally:
         lookup.close()
     if rows:
-        yield _batch(facts.store, rows)
-
-
-def _batch(store: StoreFolder, rows: list[Pending]) -> RecordBatch:
-    columns = {one.name: [getattr(row, one.name) for row in rows] for one in fields(Pending)}
-    return make_batch(PENDING, store, len(rows), columns)
+        yield batch_of(PENDING, facts.store, rows)
 
 
 class _Waiting:
@@ -277,14 +271,10 @@ class _Waiting:
         if queue is None:
             return
         bounds = self._facts.bounds
-        for file in queue.files:
-            begin = max(file.base, first * ENTRY_SIZE)
-            end = file.end - file.size % ENTRY_SIZE
-            if begin >= end:
+        for whole in queue_pieces(self._facts.store, queue):
+            piece = whole.cut(first * ENTRY_SIZE, whole.end)
+            if piece is None:
                 continue
-            is_first, is_open = file is queue.files[0], file is queue.files[-1]
-            store = self._facts.store
-            piece = QueuePiece(store, topic, queue_id, file, begin, end, is_first, is_open)
             for chunk in queue_chunks(piece, chunk_entries=_ROWS_PER_BATCH):
                 positions = chunk.positions
                 counts = chunk.sound & (positions >= bounds.begin) & (positions < bounds.end)

@@ -8,10 +8,11 @@ Queue files are cut at entries, index files never. Small pieces share a partitio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeVar
 
 from aerobee.offset_audit.sources.store.files import (
+    QueueFiles,
     StoreFile,
     index_files,
     log_segments,
@@ -67,6 +68,26 @@ class QueuePiece:
     def bytes(self) -> int:
         return self.end - self.begin
 
+    def cut(self, begin: int, end: int) -> QueuePiece | None:
+        """The part in [begin, end); None: there is none."""
+        low, high = max(self.begin, begin), min(self.end, end)
+        return replace(self, begin=low, end=high) if low < high else None
+
+
+def queue_pieces(store: StoreFolder, queue: QueueFiles) -> Iterator[QueuePiece]:
+    """A queue's files, each with as many whole entries as it has."""
+    for file in queue.files:
+        yield QueuePiece(
+            store,
+            queue.topic,
+            queue.queue_id,
+            file,
+            file.base,
+            file.end - file.size % ENTRY_SIZE,
+            is_first=file is queue.files[0],
+            is_open=file is queue.files[-1],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class IndexPiece:
@@ -89,23 +110,15 @@ class StorePiece:
     share: int = 0
     shares: int = 1
 
-    @property
-    def bytes(self) -> int:
-        return 1
 
-
-Piece: TypeAlias = LogPiece | QueuePiece | IndexPiece | StorePiece
+Piece = TypeVar("Piece")
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(Generic[Piece]):
     """What one executor reads in one go."""
 
     pieces: tuple[Piece, ...]
-
-    @property
-    def bytes(self) -> int:
-        return sum(piece.bytes for piece in self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +134,7 @@ def plan_log(
     *,
     partition_bytes: int = PARTITION_BYTES,
     reach: Reach | None = None,
-) -> list[Partition]:
+) -> list[Partition[LogPiece]]:
     """The commit logs of `stores`."""
     wanted = reach or Reach()
     pieces = (piece for store in stores for piece in _log_pieces(store, partition_bytes))
@@ -144,42 +157,30 @@ def plan_queues(
     *,
     partition_bytes: int = PARTITION_BYTES,
     is_wanted: Callable[[str, int], bool] = lambda topic, queue_id: True,
-) -> list[Partition]:
+) -> list[Partition[QueuePiece]]:
     """The consume queues of `stores` that are wanted by topic and queue id."""
     step = max(ENTRY_BLOCK_BYTES, partition_bytes // ENTRY_BLOCK_BYTES * ENTRY_BLOCK_BYTES)
-    pieces: list[Piece] = []
+    pieces: list[QueuePiece] = []
     for store in stores:
         for queue in queue_files(store, is_wanted):
-            for file in queue.files:
-                whole = file.size - file.size % ENTRY_SIZE
-                for begin, end in _cut(file.base, file.base + whole, step):
-                    pieces.append(
-                        QueuePiece(
-                            store,
-                            queue.topic,
-                            queue.queue_id,
-                            file,
-                            begin,
-                            end,
-                            is_first=file is queue.files[0],
-                            is_open=file is queue.files[-1],
-                        )
-                    )
+            for piece in queue_pieces(store, queue):
+                for begin, end in _cut(piece.begin, piece.end, step):
+                    pieces.append(replace(piece, begin=begin, end=end))
     return _share_out(pieces, partition_bytes)
 
 
 def plan_index(
     stores: Iterable[StoreFolder], *, partition_bytes: int = PARTITION_BYTES
-) -> list[Partition]:
+) -> list[Partition[IndexPiece]]:
     """The index files of `stores`."""
-    pieces: list[Piece] = []
+    pieces: list[IndexPiece] = []
     for store in stores:
         files = index_files(store)
         pieces += [IndexPiece(store, file, is_open=file is files[-1]) for file in files]
     return _share_out(pieces, partition_bytes)
 
 
-def plan_stores(stores: Iterable[StoreFolder]) -> list[Partition]:
+def plan_stores(stores: Iterable[StoreFolder]) -> list[Partition[StorePiece]]:
     """Each of `stores` as a whole."""
     return [Partition((StorePiece(store),)) for store in stores]
 
@@ -187,9 +188,9 @@ def plan_stores(stores: Iterable[StoreFolder]) -> list[Partition]:
 def plan_queue_ends(
     stores: Iterable[StoreFolder],
     is_wanted: Callable[[str, int], bool] = lambda topic, queue_id: True,
-) -> list[Partition]:
+) -> list[Partition[StorePiece]]:
     """Each of `stores` in shares of some thousand queues."""
-    partitions: list[Partition] = []
+    partitions: list[Partition[StorePiece]] = []
     for store in stores:
         count = sum(1 for _ in queue_files(store, is_wanted))
         shares = max(1, -(-count // _SHARE_QUEUES))
@@ -205,18 +206,18 @@ def _cut(begin: int, end: int, step: int) -> Iterator[tuple[int, int]]:
         begin = border
 
 
-def _share_out(pieces: Sequence[Piece], partition_bytes: int) -> list[Partition]:
+_File = TypeVar("_File", LogPiece, QueuePiece, IndexPiece)
+
+
+def _share_out(pieces: Sequence[_File], partition_bytes: int) -> list[Partition[_File]]:
     """Neighbours together, up to one partition's share."""
-    partitions: list[Partition] = []
-    taken: list[Piece] = []
+    shares: list[list[_File]] = []
     cost = 0
     for piece in pieces:
         piece_cost = max(piece.bytes, _FILE_COST_BYTES)
-        if taken and cost + piece_cost > partition_bytes:
-            partitions.append(Partition(tuple(taken)))
-            taken, cost = [], 0
-        taken.append(piece)
+        if not shares or cost + piece_cost > partition_bytes:
+            shares.append([])
+            cost = 0
+        shares[-1].append(piece)
         cost += piece_cost
-    if taken:
-        partitions.append(Partition(tuple(taken)))
-    return partitions
+    return [Partition(tuple(share)) for share in shares]

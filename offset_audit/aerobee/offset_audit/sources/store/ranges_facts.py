@@ -95,11 +95,6 @@ def store_facts(
     )
 
 
-def log_end(store: StoreFolder) -> int:
-    """Where its log ends; OPEN_END after a clean stop."""
-    return _log_end(log_segments(store), not store.path(ABORT_FILE).exists())[0]
-
-
 def _batch_topics(store: StoreFolder) -> frozenset[str]:
     """Topics whose queues lie in `batchconsumequeue/`; none where the table cannot be read."""
     topics, _ = read_topics(store)

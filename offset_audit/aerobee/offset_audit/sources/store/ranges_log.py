@@ -30,12 +30,10 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
     RecordBatch,
     make_batch,
 )
-from aerobee.offset_audit.tables import LOG_RANGE_BYTES
+from aerobee.offset_audit.tables import LOG_RANGE_BYTES, LOG_STEP_BYTES
 from aerobee.store.format.record_layout import BLANK_SIZE_MIN
 from aerobee.store.format.scan import ScanEnd
 
-STEP_BYTES: Final = 64 * 1024
-"""The finer grid, for ranges that are not whole."""
 _READ_BYTES: Final = 4 * 1024 * 1024
 _MINUTE_MS: Final = 60_000
 _STORED: Final = "STORED"
@@ -75,7 +73,7 @@ class LogRanges:
         steps or less than one."""
         self._store = store
         self._range_bytes = range_bytes
-        self._step_bytes = min(STEP_BYTES, range_bytes)
+        self._step_bytes = min(LOG_STEP_BYTES, range_bytes)
         assert range_bytes % self._step_bytes == 0
         self._log_end = log_end
         self._steps: dict[int, _Range] = {}

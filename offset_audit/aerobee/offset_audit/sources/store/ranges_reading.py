@@ -17,6 +17,7 @@ from aerobee.offset_audit.sources.store.faults_index import IndexFaults
 from aerobee.offset_audit.sources.store.faults_log import LogFaults
 from aerobee.offset_audit.sources.store.index_geometry import IndexFile
 from aerobee.offset_audit.sources.store.index_reach import ChainWalk
+from aerobee.offset_audit.sources.store.journal_entries import journal_rows
 from aerobee.offset_audit.sources.store.log_chunks import LogChunk, log_chunks
 from aerobee.offset_audit.sources.store.log_lookup import LogLookup
 from aerobee.offset_audit.sources.store.pending import pending_rows
@@ -40,6 +41,7 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
     FAILED,
     FAULTS,
     INDEX_RANGES,
+    JOURNAL,
     LOG_RANGES,
     MINUTES,
     PENDING,
@@ -62,6 +64,7 @@ class LogWork:
     pieces: tuple[LogPiece, ...]
     check_bodies: bool
     record_bytes_max: int
+    journal_since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +166,20 @@ class _LogReading:
             if QUEUE_RANGES in tables:
                 for batch in self._queues.add(messages):
                     yield QUEUE_RANGES, batch
-        if FAILED in tables:
-            batch = failed_rows(chunk, self._work.facts.bounds.end)
-            if batch is not None:
-                yield FAILED, batch
         if INDEX_RANGES in tables and self._indexed.end > chunk.position:
             self._index.add(log_keys(chunk, self._indexed))
+        yield from self._single(chunk)
+
+    def _single(self, chunk: LogChunk) -> Iterator[TableRows]:
+        """Rows of single records: failed messages, and the entries of the offset journal."""
+        end = self._work.facts.bounds.end
+        if FAILED in self._tables:
+            batch = failed_rows(chunk, end)
+            if batch is not None:
+                yield FAILED, batch
+        if JOURNAL in self._tables:
+            for batch in journal_rows(chunk, end, self._work.journal_since_ms):
+                yield JOURNAL, batch
 
     def _faulty(self, faults: list[Fault]) -> Iterator[TableRows]:
         if faults:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from aerobee.offset_audit import tables
-from aerobee.offset_audit.sources.store.columns import Columns
+from aerobee.offset_audit.sources.store.columns import Columns, together
 from aerobee.offset_audit.sources.store.folders import StoreFolder
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 LOG_RANGES: Final = "log_ranges"
 QUEUE_RANGES: Final = "queue_ranges"
@@ -20,6 +24,7 @@ FAULTS: Final = "faults"
 PENDING: Final = "pending"
 MINUTES: Final = "minutes"
 FAILED: Final = "failed"
+JOURNAL: Final = "journal"
 QUEUE_ROWS: Final = "queue_rows"
 KEY_ROWS: Final = "key_rows"
 
@@ -27,31 +32,21 @@ LOG_SOURCE: Final = "LOG"
 ENTRIES_SOURCE: Final = "ENTRIES"
 INDEX_SOURCE: Final = "INDEX"
 
-COLUMNS: Final[Mapping[str, Columns]] = {
-    **{
-        table: Columns.parse(tables.COLUMNS[table])
-        for table in (LOG_RANGES, QUEUE_RANGES, INDEX_RANGES, FAULTS, PENDING, MINUTES, FAILED)
-    },
-    QUEUE_ROWS: Columns.parse(tables.QUEUE_ROWS),
-    KEY_ROWS: Columns.parse(tables.KEY_ROWS),
-}
-
 SUMMARIES: Final = "summaries"
 """All tables below from one reading: `table` says which one a row belongs to, and columns that it
 does not have are null."""
-SUMMARY_TABLES: Final = (LOG_RANGES, QUEUE_RANGES, INDEX_RANGES, FAULTS, MINUTES, FAILED)
+SUMMARY_TABLES: Final = (LOG_RANGES, QUEUE_RANGES, INDEX_RANGES, FAULTS, MINUTES, FAILED, JOURNAL)
 
+COLUMNS: Final[Mapping[str, Columns]] = {
+    table: Columns.parse(declared)
+    for table, declared in {
+        **tables.COLUMNS,
+        QUEUE_ROWS: tables.QUEUE_ROWS,
+        KEY_ROWS: tables.KEY_ROWS,
+    }.items()
+}
 
-def _summary_columns() -> Columns:
-    pairs: dict[str, str] = {"table": "string"}
-    for table in SUMMARY_TABLES:
-        for name, kind in COLUMNS[table].pairs:
-            assert pairs.setdefault(name, kind) == kind, f"{name} has two types"
-    return Columns(tuple(pairs.items()))
-
-
-SUMMARY_COLUMNS: Final = _summary_columns()
-
+SUMMARY_COLUMNS: Final = together([COLUMNS[table] for table in SUMMARY_TABLES])
 
 RecordBatch: TypeAlias = Any
 """A pyarrow.RecordBatch; pyarrow has no types."""
@@ -88,6 +83,13 @@ def make_batch(
     }
     arrays = [_array(given.get(field.name), count, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def batch_of(table: str, store: StoreFolder, rows: Sequence[DataclassInstance]) -> RecordBatch:
+    """Rows whose fields are columns of the table."""
+    names = [one.name for one in fields(rows[0])]
+    columns = {name: [getattr(row, name) for row in rows] for name in names}
+    return make_batch(table, store, len(rows), columns)
 
 
 def of_columns(table: str, batch: RecordBatch, wanted: Columns) -> RecordBatch:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import numpy as np
-import pyarrow as pa
-
+from aerobee.offset_audit.sources.messages.record_fields import plain_bodies
 from aerobee.offset_audit.sources.store.columns import Columns, batch, merged
 from aerobee.offset_audit.sources.store.conditions import Conditions
 from aerobee.offset_audit.sources.store.log_chunks import CHUNK_BYTES, LogChunk, log_chunks
 from aerobee.offset_audit.sources.store.plan import LogPiece
 from aerobee.offset_audit.sources.store.record_columns import BODY, RECORDS, RecordRows
 from aerobee.offset_audit.sources.store.record_search import RECORD_BYTES_MAX
-from aerobee.store.format.compression import BodyCorrupt, decompress
 from aerobee.store.format.record_arrays import BoolArray, Int64Array
-from aerobee.store.format.record_layout import SYSFLAG_COMPRESSED
 from aerobee.store.format.tags import TagsCodes
 
 BATCH_BODY_BYTES: Final = 32 * 1024 * 1024
@@ -89,43 +85,10 @@ def _batches(rows: RecordRows, reading: RecordReading) -> Iterator[Any]:
         yield whole
         return
     stored = rows.stored_bodies
-    for begin, end, bodies in _bodies(rows, stored, is_plain=reading.decompress):
+    parts: Iterable[tuple[int, int, Any]] = [(0, rows.count, stored)]
+    if reading.decompress:
+        parts = plain_bodies(stored, rows.arrays.sys_flags, BATCH_BODY_BYTES)
+    for begin, end, bodies in parts:
         part = {name: array.slice(begin, end - begin) for name, array in others.items()}
         part[BODY] = bodies
         yield batch(columns, [part[name] for name in names])
-
-
-def _bodies(rows: RecordRows, stored: Any, *, is_plain: bool) -> Iterator[tuple[int, int, Any]]:
-    """The bodies of rows [begin, end), a few rows at a time."""
-    compressed = rows.arrays.sys_flags & SYSFLAG_COMPRESSED
-    if not is_plain or not compressed.any():
-        yield 0, rows.count, stored
-        return
-    begin = 0
-    places: list[int] = []
-    plain: list[bytes | None] = []
-    size = 0
-    for row in np.flatnonzero(compressed).tolist():
-        body = _plain(stored[row].as_py(), int(rows.arrays.sys_flags[row]))
-        places.append(row - begin)
-        plain.append(body)
-        size += len(body or b"")
-        if size >= BATCH_BODY_BYTES:
-            yield begin, row + 1, _replaced(stored.slice(begin, row + 1 - begin), places, plain)
-            begin, places, plain, size = row + 1, [], [], 0
-    if begin < rows.count:
-        yield begin, rows.count, _replaced(stored.slice(begin), places, plain)
-
-
-def _replaced(stored: Any, places: list[int], plain: list[bytes | None]) -> Any:
-    order = np.arange(len(stored))
-    order[places] = len(stored) + np.arange(len(plain))
-    both = pa.concat_arrays([stored, pa.array(plain, pa.binary())])
-    return both.take(pa.array(order))
-
-
-def _plain(body: bytes, sys_flag: int) -> bytes | None:
-    try:
-        return decompress(body, sys_flag)
-    except BodyCorrupt:
-        return None

@@ -9,27 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from aerobee.offset_audit.sources.store.columns import Columns
-from aerobee.offset_audit.sources.store.conditions import Conditions, Numbers
+from aerobee.offset_audit.sources.store.conditions import Conditions
+from aerobee.offset_audit.sources.store.filters import with_filter
 from aerobee.offset_audit.sources.store.folders import StoreUnreadable, find_stores
-from aerobee.offset_audit.sources.store.kind import Kind, Wanted
-from aerobee.offset_audit.sources.store.kinds import KINDS
+from aerobee.offset_audit.sources.store.kinds import KINDS, Kind, Wanted
 from aerobee.offset_audit.sources.store.options import StoreOptions
 from aerobee.offset_audit.sources.store.part_marks import Mark, mark_of
 from aerobee.offset_audit.sources.store.plan import Partition
@@ -54,7 +41,7 @@ class StoreSource(DataSource):
 class StorePartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition[Any]) -> None:
         super().__init__(partition)
 
 
@@ -62,12 +49,16 @@ class StoreReader(DataSourceReader):
     """Plans on the driver, reads on executors."""
 
     def __init__(
-        self, options: StoreOptions, names: Sequence[str], conditions: Conditions | None = None
+        self, options: StoreOptions, names: Sequence[str] = (), conditions: Conditions | None = None
     ) -> None:
-        kind = _kind(options)
+        """`names`: of the columns, in order; without, those that the options choose."""
         self._options = options
-        self._columns = kind.columns(options).chosen(names)
+        self._columns = _kind(options).columns.chosen(names or _columns(options).names)
         self._conditions = conditions or Conditions()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._columns.names
 
     def partitions(self) -> list[InputPartition]:
         stores = [
@@ -102,7 +93,7 @@ class FilteredStoreReader(StoreReader):
         """Takes over what the kind can decide, gives back the rest."""
         taken = _kind(self._options).condition_columns
         for one in filters:
-            understood = _with_condition(self._conditions, one, taken)
+            understood = with_filter(self._conditions, one, taken)
             if understood is None:
                 yield one
             else:
@@ -121,42 +112,5 @@ def _kind(options: StoreOptions) -> Kind:
 def _columns(options: StoreOptions) -> Columns:
     kind = _kind(options)
     if options.columns:
-        return kind.columns(options).chosen(options.columns)
+        return kind.columns.chosen(options.columns)
     return kind.default_columns(options)
-
-
-def _with_condition(
-    conditions: Conditions, one: Filter, taken: frozenset[str]
-) -> Conditions | None:
-    """`conditions` and what the filter says; None if the reader cannot decide that."""
-    path: Sequence[str] = getattr(one, "attribute", ())
-    if len(path) != 1 or path[0] not in taken:
-        return None
-    column = path[0]
-    if isinstance(one, IsNotNull):
-        return conditions  # these columns are never null
-    if isinstance(one, EqualTo | EqualNullSafe):
-        return _among(conditions, column, (one.value,))
-    if isinstance(one, In):
-        return _among(conditions, column, one.value)
-    if isinstance(one, GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
-        value = one.value
-        if isinstance(value, int):
-            return conditions.with_numbers(column, _side(one, value))
-    return None
-
-
-def _side(one: Filter, value: int) -> Numbers:
-    if isinstance(one, GreaterThan):
-        return Numbers(low=value + 1)
-    if isinstance(one, GreaterThanOrEqual):
-        return Numbers(low=value)
-    return Numbers(high=value - 1 if isinstance(one, LessThan) else value)
-
-
-def _among(conditions: Conditions, column: str, values: Sequence[Any]) -> Conditions | None:
-    if all(isinstance(value, str) for value in values):
-        return conditions.with_texts(column, values)
-    if all(isinstance(value, int) for value in values):
-        return conditions.with_numbers(column, Numbers(among=frozenset(values)))
-    return None
