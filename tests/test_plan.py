@@ -128,6 +128,7 @@ PLANS: dict[str, tuple[tuple[str, ...], ...]] = {
             "retry_words.py",
             "tls_options.py",
         ),
+        ("topic_keep.py",),
         (
             "config_command.py",
             "config_reference.py",

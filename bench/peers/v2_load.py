@@ -52,10 +52,11 @@ class Observer:
 class V2Load:
     """One client that sends, and one for each group that reads."""
 
-    def __init__(self, channel: Channel, body_bytes: int) -> None:
+    def __init__(self, channel: Channel, body_bytes: int, *, first_id: int = 1) -> None:
+        """`first_id`: loads of one cluster that must not share groups begin apart."""
         self._channel = channel
         self._body = bytes(range(256)) * (body_bytes // 256) + bytes(body_bytes % 256)
-        self._ids = itertools.count(1)
+        self._ids = itertools.count(first_id)
         self._sent = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: asyncio.subprocess.Process | None = None
@@ -204,7 +205,7 @@ class V2Load:
         self._sent += meter.sent
         return meter.answer()
 
-    async def _consume(
+    async def consume(
         self, topic: str, got: Callable[[list[v2.Message]], None], is_over: Callable[[], bool]
     ) -> Callable[[], Coroutine[Any, Any, None]]:
         """A member of a new group; the returned task polls and acknowledges until the end."""
@@ -249,7 +250,7 @@ class V2Load:
             meter = meter or Meter.of(part)
             meter.acknowledged(now, now, len(messages))
 
-        poller = await self._consume(
+        poller = await self.consume(
             TOPIC, got, lambda: meter is not None and time.perf_counter() > meter.end
         )
         async with asyncio.timeout(TIMEOUT_S + 2 * part.seconds):
@@ -303,7 +304,7 @@ class V2Load:
             now = time.perf_counter()
             arrivals.extend((_SENT_AT.unpack_from(each.body)[0], now) for each in messages)
 
-        poller = await self._consume(STEADY_TOPIC, got, lambda: False)
+        poller = await self.consume(STEADY_TOPIC, got, lambda: False)
         pollers = [asyncio.create_task(poller(), name="poller") for _ in range(POLLERS)]
         while not arrivals:
             await self._send(STEADY_TOPIC, _SENT_AT.pack(0.0) + padding)

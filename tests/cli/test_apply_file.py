@@ -20,6 +20,8 @@ topics:
     permission: rw
     type: FIFO
     ordered: true
+    keep: 6h
+    keepBytes: 1GiB
     attributes: {keep_unread_max_bytes: 1000000, owner: "", flag: yes}
   - name: 0123
 groups:
@@ -43,6 +45,8 @@ def test_all_that_can_be_declared() -> None:
         "permission": "rw",
         "type": "FIFO",
         "ordered": True,
+        "attributes.keep_ms": "21600000",
+        "attributes.keep_bytes": "1073741824",
         "attributes.keep_unread_max_bytes": "1000000",
         "attributes.owner": None,
         "attributes.flag": "yes",
@@ -114,6 +118,14 @@ def test_json_is_read_as_well() -> None:
         ("topics:\n- name: '%RETRY%g'", 2, "made by brokers themselves"),
         ("topics:\n- name: a\n  attributes:\n    message.type: FIFO", 4, "write type:"),
         ("topics:\n- name: a\n  attributes: {keep_unread_max_bytes: x}", 2, "a number of bytes"),
+        ("topics:\n- name: a\n  keep: soon", 3, "keep: 'soon' is no length of time"),
+        ("topics:\n- name: a\n  keep: 5ms", 2, "1000 or more"),
+        ("topics:\n- name: a\n  keepBytes: 1GB", 3, "keepBytes: '1GB' is no size"),
+        (
+            "topics:\n- {name: a, keep: 1h, attributes: {keep_ms: 1000}}",
+            2,
+            "keep_ms is there twice",
+        ),
         ("groups:\n- name: g\n  retriesMax: -1", 3, "retriesMax must be a number from 0"),
         ("groups:\n- name: g\n  initial: 5s", 2, "only for backOff: exponential"),
         ("groups:\n- {name: g, backOff: exponential, initial: soon}", 2, "no length of time"),

@@ -122,6 +122,23 @@ def test_topics_are_created_shown_changed_and_deleted(cluster: Up) -> None:
     assert "life" not in {topic["topic"] for topic in cluster.json("topic", "list")}
 
 
+def test_a_topic_says_how_long_it_keeps_its_messages(cluster: Up) -> None:
+    def attributes() -> Any:
+        return cluster.json("topic", "show", "brief")["attributes"]
+
+    cluster.run("topic", "create", "brief", "--keep", "6h", "--keep-bytes", "1GiB")
+    assert attributes() == {"keep_ms": "21600000", "keep_bytes": "1073741824"}
+    cluster.run("topic", "update", "brief", "--keep", "30m")
+    cluster.run("topic", "update", "brief", "--keep-bytes", "all")
+    assert attributes() == {"keep_ms": "1800000"}
+    differing = ("--keep", "1h", "--attribute", "keep_ms=1000")
+    both = cluster.run("topic", "update", "brief", *differing, expect=2)
+    assert "--keep and --attribute keep_ms differ" in both.stderr
+    odd = cluster.run("topic", "update", "brief", "--keep-bytes", "1GB", expect=2)
+    assert "'1GB' is no size" in odd.stderr
+    cluster.run("topic", "delete", "brief", "--yes")
+
+
 def test_several_topics_are_created_with_one_type(cluster: Up) -> None:
     cluster.run("topic", "create", "invoices", "--queues", "1", "--type", "fifo")
     done = cluster.run("topic", "create", "invoices", "receipts", "--type", "FIFO", "--if-missing")

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from aerobee.domain.topic_attributes import (
+    KEEP_BYTES,
+    KEEP_MS,
     KEEP_UNREAD_MAX_BYTES,
     MESSAGE_TYPE,
     MESSAGE_TYPES,
     check_topic_attributes,
+    keep_bytes,
+    keep_ms,
     keep_unread_max_bytes,
     topic_type,
 )
@@ -57,3 +61,20 @@ def test_what_a_terminal_cannot_show_is_neither_a_name_nor_a_value(odd: str) -> 
 def test_an_attribute_has_a_name() -> None:
     with pytest.raises(InvalidArgument, match="no name"):
         check_topic_attributes({"": "x"})
+
+
+@pytest.mark.parametrize("name", [KEEP_MS, KEEP_BYTES])
+@pytest.mark.parametrize("text", ["0", "-1", "6h", "1e9", "9" * 19])
+def test_what_a_topic_keeps_is_a_number_of_at_least_a_second_or_a_byte(
+    name: str, text: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=name):
+        check_topic_attributes({name: text})
+    assert keep_ms({name: text}) is keep_bytes({name: text}) is None
+
+
+def test_a_topic_without_either_keeps_all_that_the_log_has() -> None:
+    attributes = {KEEP_MS: "1000", KEEP_BYTES: "1"}
+    check_topic_attributes(attributes)
+    assert (keep_ms(attributes), keep_bytes(attributes)) == (1000, 1)
+    assert keep_ms({}) is keep_bytes({KEEP_BYTES: ""}) is None

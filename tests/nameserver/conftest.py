@@ -164,6 +164,7 @@ class Broker:
     stores_topics: bool = True
     writable: bool = True
     in_sync_min: int = 1
+    log_kept_hours: int = 0
     directives: list[nameserver_pb2.BrokerDirective] = field(default_factory=list)
 
     def heartbeat(self, *, leaving: bool = False) -> nameserver_pb2.BrokerHeartbeat:
@@ -181,6 +182,7 @@ class Broker:
             metadata_history=self.metadata_history,
             writable=self.writable,
             in_sync_min=self.in_sync_min,
+            log_kept_hours=self.log_kept_hours,
             leaving=leaving,
         )
 

@@ -346,6 +346,21 @@ async def test_an_empty_attribute_is_removed(server: Any) -> None:
     assert await code_of(server.stub.UpdateTopic(nonsense)) == common_pb2.INVALID_ARGUMENT
 
 
+async def test_a_topic_cannot_keep_its_messages_for_longer_than_any_brokers_log(
+    server: Any, make_broker: Any, running: Any
+) -> None:
+    day, week = ({"keep_ms": str(days * 86_400_000)} for days in (1, 7))
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="early", attributes=week))
+    await running(make_broker("broker-c", log_kept_hours=72), server)
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", attributes=day))
+    for refused in (
+        server.stub.CreateTopic(pb.CreateTopicRequest(name="long", attributes=week)),
+        server.stub.UpdateTopic(pb.UpdateTopicRequest(name="orders", attributes=week)),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError, match=r"168 h.*broker-c keeps them for 72 h"):
+            await refused
+
+
 @pytest.mark.parametrize(
     ("request_fields", "code"),
     [

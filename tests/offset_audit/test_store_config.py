@@ -9,11 +9,16 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.replication.state_file import ReplicaState
+from aerobee.domain.names import KEPT_FROM_GROUP
+from aerobee.offset_audit.sources.messages.options import parse_options
+from aerobee.offset_audit.sources.messages.place import Bounds
+from aerobee.offset_audit.sources.messages.store_place import StorePlace
 from aerobee.offset_audit.sources.store.conditions import Conditions
 from aerobee.offset_audit.sources.store.config_files import QUEUES_MAX
 from aerobee.offset_audit.sources.store.folders import Names, Origin, StoreUnreadable, find_stores
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.store.engine.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.store.format.epoch_file import encode_epochs
 from tests.golden_stores.conftest import NAMES, GoldenStore
 from tests.offset_audit.store_rows import store_rows
@@ -195,6 +200,27 @@ def test_the_bounds_of_a_store_in_use_are_those_that_its_broker_knows(tmp_path: 
     (broker,) = store_rows("brokers", root)
     assert broker["appended_end"] == store.appended_end
     store.close()
+
+
+def test_a_queue_begins_where_its_topic_keeps_messages_although_the_log_has_more(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "store"
+    store = open_store(root)
+    for _ in range(5):
+        append(store, "T", 0, b"body")
+    store.close()
+    table = ConsumerOffsetTable()
+    table.commit(KEPT_FROM_GROUP, "T", 0, 3)
+    table.commit("g", "T", 0, 1)
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / "consumerOffset.json").write_bytes(table.snapshot_bytes(0))
+    (row,) = store_rows("queues", root)
+    assert (row["min_offset"], row["max_offset"]) == (3, 5)
+    options = {"path": str(root), "subscribePattern": ".*"}
+    place = StorePlace(parse_options(options, is_streaming=False))
+    (bounds,) = place.bounds(1_000).values()
+    assert bounds == Bounds(3, 5)
 
 
 def test_a_queue_whose_files_are_lost_is_as_long_as_our_broker_knew(tmp_path: Path) -> None:

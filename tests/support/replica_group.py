@@ -142,11 +142,13 @@ class ReplicaGroup:
             self.replicas[broker_id].address, GET_STATS, broker_pb2.GetStatsRequest()
         )
 
-    async def create_topic(self, name: str, queues: int = 2) -> None:
+    async def create_topic(self, name: str, queues: int = 2, **attributes: str) -> None:
         await self.channels.call(
             self.nameserver,
             CREATE_TOPIC,
-            nameserver_pb2.CreateTopicRequest(cluster=self.cluster, name=name, queues=queues),
+            nameserver_pb2.CreateTopicRequest(
+                cluster=self.cluster, name=name, queues=queues, attributes=attributes
+            ),
         )
 
     async def in_sync(self, *broker_ids: int, timeout_s: float = PATIENCE_S) -> None:
@@ -354,7 +356,9 @@ def _config_of(settings: dict[str, Any]) -> BrokerConfig:
         store=StoreConfig(
             disk_free_bytes_min=0,
             # Tests must not depend on how full this machine's disk is.
-            retention=RetentionConfig(enabled=False),
+            retention=RetentionConfig(
+                enabled=False, clean_interval_ms=settings.get("clean_interval_ms", 10_000)
+            ),
             flush_mode=FlushMode(settings.get("flush", "async")),
             disk_hung_after_ms=settings.get("disk_hung_after_ms", 0),
             segment_bytes=settings.get("segment_bytes", 4 * MIB),

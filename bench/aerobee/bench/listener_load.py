@@ -32,7 +32,6 @@ KINDS: dict[str, dict[str, Any]] = {
 SIMPLE, V2 = "simple", "v2"
 POLLERS = 8
 BATCH = 32
-V2_GROUP = "v2"
 IDLE_S = 120.0
 
 
@@ -108,9 +107,9 @@ async def by_v2(broker: str, topic: str, meter: Meter) -> None:
     """The same calls of Apache's protocol, without a client library."""
     from peers.v2_load import V2Load, new_channel
 
-    load = V2Load(new_channel(broker), 0)
+    load = V2Load(new_channel(broker), 0, first_id=time.time_ns())
     await load.start()
-    poller = await load._consume(
+    poller = await load.consume(
         topic, lambda messages: meter.saw(len(messages)), meter.finished.is_set
     )
     await asyncio.gather(*(poller() for _ in range(POLLERS)))

@@ -82,6 +82,7 @@ from aerobee.broker.replication.table_copies import TableCopies
 from aerobee.broker.replication.table_source import TableSource
 from aerobee.broker.retention.cleaning import Cleaning
 from aerobee.broker.retention.holds import GroupsHold
+from aerobee.broker.retention.topic_keeping import TopicKeeping
 from aerobee.broker.retention.unread_readers import UnreadReaders
 from aerobee.broker.retries.feature import Retries
 from aerobee.broker.run import ROLES_TASK, Failure, Run
@@ -374,14 +375,24 @@ class Wiring:
         folder, retention = self.folder, self.store.retention
         members = self.current_run.members
         self.readers = Readers(self.store, folder.topics, folder.offsets, members)
+        unread = UnreadReaders(self.readers)
         self.cleaning = Cleaning(
             retention,
             (
                 *(hold for feature in self.features for hold in feature.holds),
-                GroupsHold(retention, UnreadReaders(self.readers)),
+                GroupsHold(retention, unread),
             ),
             self.config.store.retention,
             self.flush.upkeep,
+        )
+        self.topic_keeping = TopicKeeping(
+            folder.topics,
+            self.store,
+            self.offsets,
+            unread,
+            self.clock,
+            self.flush.upkeep,
+            interval_ms=self.config.store.retention.clean_interval_ms,
         )
 
     # ------------------------------------------------------------------------------ the role
@@ -494,6 +505,7 @@ class Wiring:
             tasks={
                 "flush": self.flush.run,
                 "cleaning": self.cleaning.run,
+                "topic-keeping": self.topic_keeping.run,
                 "time": by_time.run,
                 "snapshots": save_tables,
                 "group-totals": self.totals.run,

@@ -20,6 +20,7 @@ from aerobee.cluster_view.methods import (
 )
 from aerobee.cluster_view.route import PERM_READ, PERM_WRITE, Endpoint, MessageQueue
 from aerobee.domain.names import check_topic_name
+from aerobee.domain.topic_attributes import KEEP_BYTES, KEEP_MS
 from aerobee.runtime.errors import (
     InvalidArgument,
     NoBrokerAvailable,
@@ -113,16 +114,21 @@ class TopicAdmin:
         permission: Permission = "rw",
         ordered: bool = False,
         attributes: Mapping[str, str] | None = None,
+        keep_ms: int | None = None,
+        keep_bytes: int | None = None,
         exist_ok: bool = False,
     ) -> Topic:
         """Create a topic; `queues` is the total, by default what the cluster's policy says.
 
         Args:
+            keep_ms: how long it keeps its messages; by default, as long as the brokers' log.
+            keep_bytes: the most bytes that each of its queues keeps.
             exist_ok: a topic that is there already is returned as it is, whatever its queues and
                 attributes.
 
         Raises:
             TopicExists, IllegalName, LimitReached, NoBrokerAvailable.
+            InvalidArgument: an attribute, or `keep_ms` is longer than a broker keeps its log.
         """
         check_topic_name(name)
         request = nameserver_pb2.CreateTopicRequest(
@@ -131,7 +137,7 @@ class TopicAdmin:
             queues=queues or 0,
             perm=_mask(permission),
             order=ordered,
-            attributes=dict(attributes or {}),
+            attributes=_with_kept(attributes, keep_ms, keep_bytes),
         )
         try:
             made = await self._nameservers.call(CREATE_TOPIC, request, timeout_ms=self._timeout_ms)
@@ -149,11 +155,19 @@ class TopicAdmin:
         permission: Permission | None = None,
         ordered: bool | None = None,
         attributes: Mapping[str, str] | None = None,
+        keep_ms: int | None = None,
+        keep_bytes: int | None = None,
     ) -> Topic:
         """Change what is given; an attribute with an empty value is removed.
 
+        Args:
+            keep_ms: how long it keeps its messages; 0: as long as the brokers' log. What it no
+                longer keeps is gone, even if it keeps more again later.
+            keep_bytes: the most bytes that each of its queues keeps; 0: no limit.
+
         Raises:
-            TopicNotFound, IllegalName; InvalidArgument: fewer queues than before.
+            TopicNotFound, IllegalName; InvalidArgument: fewer queues than before, an attribute, or
+            `keep_ms` is longer than a broker keeps its log.
         """
         check_topic_name(name)
         request = nameserver_pb2.UpdateTopicRequest(
@@ -162,7 +176,7 @@ class TopicAdmin:
             queues=queues,
             perm=None if permission is None else _mask(permission),
             order=ordered,
-            attributes=dict(attributes or {}),
+            attributes=_with_kept(attributes, keep_ms, keep_bytes),
         )
         return _topic(
             await self._nameservers.call(UPDATE_TOPIC, request, timeout_ms=self._timeout_ms)
@@ -318,6 +332,14 @@ class TopicAdmin:
             async for part in self._audit.snapshot(master.address, wanted)
             if part.HasField("topics")
         ]
+
+
+def _with_kept(
+    attributes: Mapping[str, str] | None, keep_ms: int | None, keep_bytes: int | None
+) -> dict[str, str]:
+    kept = {KEEP_MS: keep_ms, KEEP_BYTES: keep_bytes}
+    given = {name: str(value or "") for name, value in kept.items() if value is not None}
+    return {**(attributes or {}), **given}
 
 
 def _mask(permission: str) -> int:

@@ -13,7 +13,13 @@ from aerobee.console.editing import Field, Plan, Subject, differences, lines_of,
 from aerobee.console.visit import Visit
 from aerobee.console.words import counted
 from aerobee.domain.names import check_topic_name
-from aerobee.domain.topic_attributes import DECLARED_TYPES, MESSAGE_TYPE, check_topic_attributes
+from aerobee.domain.topic_attributes import (
+    DECLARED_TYPES,
+    KEEP_BYTES,
+    KEEP_MS,
+    MESSAGE_TYPE,
+    check_topic_attributes,
+)
 from aerobee.runtime.errors import AccessDenied, InvalidArgument, TopicExists, TopicNotFound
 
 PERMISSIONS: Final[Mapping[str, str]] = {"rw": "send, read", "r": "read", "w": "send"}
@@ -178,6 +184,8 @@ def _change(admin: AdminClient, topic: Topic, values: Mapping[str, str]) -> Plan
         notes.append("producers can no longer send to it")
     if permission != topic.permission and "r" not in permission:
         notes.append("consumers can no longer read it")
+    if changed.keys() & {KEEP_BYTES, KEEP_MS}:
+        notes.append("messages that it no longer keeps are gone for all its readers, read or not")
     return Plan(
         act="change topic",
         on=topic.name,

@@ -176,14 +176,16 @@ class PopCalls:
         for source, some in by_source(messages):
             for first in range(0, len(some), MESSAGES_PER_CALL_MAX):
                 part = some[first : first + MESSAGES_PER_CALL_MAX]
+                refused = 0
                 for message, status in zip(part, await ask(source, part), strict=True):
                     if status.code == common_pb2.OK:
                         message.is_settled = settles
-                        self.counts[kind] += 1
                         continue
                     if status.code == common_pb2.STALE_HANDLE:
                         message.is_settled = True
-                    self.counts[Answered.REFUSED] += 1
+                    refused += 1
                     refusal = refusal or error_from_code(status.code, status.message)
+                self.counts[kind] += len(part) - refused
+                self.counts[Answered.REFUSED] += refused
         if refusal is not None:
             raise refusal

@@ -47,6 +47,10 @@ SYSTEM_GROUPS = frozenset(
     }
 )
 
+KEPT_FROM_GROUP = f"{SYSTEM_GROUP_PREFIX}KEPT_FROM"
+"""Where this group's offset on a queue is, the queue begins: its topic keeps nothing older. Only
+brokers set it."""
+
 NO_TARGET = (
     "topic {} belongs to a consumer group: brokers put there what the group failed with, and "
     "clients cannot send to it; send to the topic that the group subscribes to"
@@ -86,6 +90,15 @@ def check_text(what: str, text: str) -> None:
     shown = printable(text)
     if shown != text:
         raise InvalidArgument(f"{what} {shown[:80]!r} has unprintable characters; leave them out")
+
+
+def check_group_changeable(name: str) -> None:
+    """Raises InvalidArgument for the group whose offsets only brokers change."""
+    if name == KEPT_FROM_GROUP:
+        raise InvalidArgument(
+            f"group {name} belongs to the brokers, which note in it how far topics keep their "
+            "messages: name a group of your own"
+        )
 
 
 def is_system_topic(name: str) -> bool:

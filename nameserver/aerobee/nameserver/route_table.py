@@ -254,6 +254,16 @@ class RouteTable:
                 short[record.key.broker_name] = f"{in_sync} in sync, {record.in_sync_min} needed"
         return short
 
+    def log_kept_hours(self) -> tuple[int, str] | None:
+        """How long every log of the cluster keeps messages, and the broker group with the shortest;
+        None: as far as is known, without an end."""
+        known = [
+            (record.log_kept_hours, record.key.broker_name)
+            for record in self.brokers.values()
+            if record.log_kept_hours
+        ]
+        return min(known, default=None)
+
     def topic_changes_after(self, revision: int) -> TopicChanges:
         """What a broker that knows everything up to `revision` has missed."""
         if revision < self.deletions_since:

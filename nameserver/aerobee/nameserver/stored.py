@@ -59,6 +59,8 @@ class BrokerRecord:
     """The zone of its machine; empty: unknown."""
     in_sync_min: int = 0
     """With fewer replicas in sync, its group takes no messages; 0: written by an older version."""
+    log_kept_hours: int = 0
+    """How long its log keeps messages; 0: unknown, or without an end."""
     store_host_ipv6: bool = False
     writable: bool = True
     incarnation: str = ""
@@ -295,6 +297,7 @@ def encode_broker(record: BrokerRecord) -> bytes:
             "outsideAddress": record.outside_address,
             "zone": record.zone,
             "inSyncMin": record.in_sync_min,
+            "logKeptHours": record.log_kept_hours,
             "storeHostIpv6": record.store_host_ipv6,
             "writable": record.writable,
             "incarnation": record.incarnation,
@@ -384,6 +387,7 @@ def _broker_from(key: BrokerKey, document: Mapping[str, Any], entry: KeyValue) -
         outside_address=str(document.get("outsideAddress", "")),
         zone=str(document.get("zone", "")),
         in_sync_min=_number(document.get("inSyncMin", 0)),
+        log_kept_hours=_number(document.get("logKeptHours", 0)),
         store_host_ipv6=bool(document.get("storeHostIpv6", False)),
         writable=bool(document.get("writable", True)),
         incarnation=str(document.get("incarnation", "")),

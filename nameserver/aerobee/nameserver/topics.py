@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 
 from aerobee.domain import names
-from aerobee.domain.topic_attributes import check_topic_attributes
+from aerobee.domain.topic_attributes import check_topic_attributes, keep_ms
 from aerobee.nameserver.compare_and_swap import Keep, Write, changed, revision_of
 from aerobee.nameserver.config import TopicPolicy
 from aerobee.nameserver.key_value_store import KeyValueStore
@@ -56,6 +56,7 @@ ATTRIBUTES_BYTES_MAX = 1_024
 _ROUTES_TIMEOUT_S = 2.0
 _FORGOTTEN_AT_ONCE = 10
 _NAMED_MAX = 3
+_HOUR_MS = 3_600_000
 
 
 class Topics:
@@ -144,13 +145,13 @@ class Topics:
     ) -> Topic:
         _check_name(name)
         _check_perm(perm or PERM_DEFAULT)
-        check_topic_attributes(attributes or {})
+        self._check_attributes(attributes or {})
         _check_size(attributes or {})
         return Topic(
             name,
             perm=perm or PERM_DEFAULT,
             order=order,
-            attributes=dict(attributes or {}),
+            attributes={key: value for key, value in (attributes or {}).items() if value},
             queues_by_broker=self._chosen(Topic(name), queues_by_broker)
             if queues_by_broker
             else self._placed(name, queues),
@@ -219,7 +220,7 @@ class Topics:
         """
         if perm is not None:
             _check_perm(perm)
-        check_topic_attributes(attributes or {})
+        self._check_attributes(attributes or {})
         key = self._keys.topic(name)
 
         def decide(entry: KeyValue | None) -> Write[Topic]:
@@ -507,6 +508,18 @@ class Topics:
                 f"topic {topic!r} gets no queues: broker group {named} takes no messages, because "
                 "too few of its replicas are in sync; start more replicas, or lower "
                 "replication.min_insync_replicas, and try again, or close the group first"
+            )
+
+    def _check_attributes(self, attributes: Mapping[str, str]) -> None:
+        """Raises InvalidArgument."""
+        check_topic_attributes(attributes)
+        kept_ms, log_kept = keep_ms(attributes), self._cache.table.log_kept_hours()
+        if kept_ms is not None and log_kept is not None and kept_ms > log_kept[0] * _HOUR_MS:
+            raise InvalidArgument(
+                f"the topic cannot keep its messages for {kept_ms / _HOUR_MS:g} h: the log of "
+                f"broker group {log_kept[1]} keeps them for {log_kept[0]} h "
+                "(store.retention.file_reserved_hours of the brokers); ask for at most that, or "
+                "raise it there"
             )
 
     def _check_queues(self, queues: int) -> None:

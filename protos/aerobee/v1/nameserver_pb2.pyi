@@ -115,7 +115,7 @@ class RemoveBrokerGroupResponse(_message.Message):
     def __init__(self, topics: _Optional[int] = ...) -> None: ...
 
 class BrokerHeartbeat(_message.Message):
-    __slots__ = ("identity", "address", "lease_duration_ms", "role", "epoch", "log_begin", "log_end", "metadata_revision", "metadata_history", "store_host_ipv6", "writable", "sequence", "incarnation", "predecessor", "log_epoch", "confirmed_end", "resigned_epoch", "successor_id", "replication_trouble", "durable_end", "opened_end", "access_version", "condition", "outside_address", "zone", "in_sync_min", "leaving")
+    __slots__ = ("identity", "address", "lease_duration_ms", "role", "epoch", "log_begin", "log_end", "metadata_revision", "metadata_history", "store_host_ipv6", "writable", "sequence", "incarnation", "predecessor", "log_epoch", "confirmed_end", "resigned_epoch", "successor_id", "replication_trouble", "durable_end", "opened_end", "access_version", "condition", "outside_address", "zone", "in_sync_min", "log_kept_hours", "leaving")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LEASE_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
@@ -142,6 +142,7 @@ class BrokerHeartbeat(_message.Message):
     OUTSIDE_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     IN_SYNC_MIN_FIELD_NUMBER: _ClassVar[int]
+    LOG_KEPT_HOURS_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     identity: _common_pb2.BrokerIdentity
     address: str
@@ -169,8 +170,9 @@ class BrokerHeartbeat(_message.Message):
     outside_address: str
     zone: str
     in_sync_min: int
+    log_kept_hours: int
     leaving: bool
-    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., lease_duration_ms: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., log_begin: _Optional[int] = ..., log_end: _Optional[int] = ..., metadata_revision: _Optional[int] = ..., metadata_history: _Optional[str] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., sequence: _Optional[int] = ..., incarnation: _Optional[str] = ..., predecessor: _Optional[str] = ..., log_epoch: _Optional[int] = ..., confirmed_end: _Optional[int] = ..., resigned_epoch: _Optional[int] = ..., successor_id: _Optional[int] = ..., replication_trouble: _Optional[str] = ..., durable_end: _Optional[int] = ..., opened_end: _Optional[int] = ..., access_version: _Optional[str] = ..., condition: _Optional[_Union[BrokerCondition, str]] = ..., outside_address: _Optional[str] = ..., zone: _Optional[str] = ..., in_sync_min: _Optional[int] = ..., leaving: _Optional[bool] = ...) -> None: ...
+    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., lease_duration_ms: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., log_begin: _Optional[int] = ..., log_end: _Optional[int] = ..., metadata_revision: _Optional[int] = ..., metadata_history: _Optional[str] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., sequence: _Optional[int] = ..., incarnation: _Optional[str] = ..., predecessor: _Optional[str] = ..., log_epoch: _Optional[int] = ..., confirmed_end: _Optional[int] = ..., resigned_epoch: _Optional[int] = ..., successor_id: _Optional[int] = ..., replication_trouble: _Optional[str] = ..., durable_end: _Optional[int] = ..., opened_end: _Optional[int] = ..., access_version: _Optional[str] = ..., condition: _Optional[_Union[BrokerCondition, str]] = ..., outside_address: _Optional[str] = ..., zone: _Optional[str] = ..., in_sync_min: _Optional[int] = ..., log_kept_hours: _Optional[int] = ..., leaving: _Optional[bool] = ...) -> None: ...
 
 class BrokerDirective(_message.Message):
     __slots__ = ("status", "role", "epoch", "lease_duration_ms", "stale", "renewed_sequence", "group", "replicas", "topics", "metadata_revision", "metadata_history", "access", "topics_complete")

@@ -193,20 +193,20 @@ def test_a_limit_of_the_brokers_counts_for_topics_without_one_of_their_own(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("keep_bytes_max", "is_commanded", "because"),
+    ("keep_bytes_max", "told", "because"),
     [
-        (500, False, Because.LIMIT),
-        (0, False, Because.LIMIT),
-        (None, True, Because.COMMAND),
-        (500, True, Because.COMMAND),
-        (None, False, Because.UNEXPECTED),
+        (500, None, Because.LIMIT),
+        (0, None, Because.LIMIT),
+        (None, Because.COMMAND, Because.COMMAND),
+        (500, Because.TOPIC, Because.TOPIC),
+        (None, None, Because.UNEXPECTED),
     ],
 )
 def test_what_was_removed_unread_says_for_which_group_and_why(
-    keep_bytes_max: int | None, is_commanded: bool, because: Because
+    keep_bytes_max: int | None, told: Because | None, because: Because
 ) -> None:
     readers = QueueReaders("t", 0, {"slow": 3, "fast": 20}, keep_bytes_max)
-    losses = removed_unread(readers, 0, 10, is_commanded=is_commanded)
+    losses = removed_unread(readers, 0, 10, because=told)
     counters = RetentionCounters()
     for name in ("0", "1"):
         counters.add(RemovedSegment(name, 0, 1, 1, Cause.EXPIRED, tuple(losses)))

@@ -90,6 +90,14 @@ final class Popped {
       pops.change(pops.all(1, LONG_MS).get(0), 1_000);
       pops.all(1, LONG_MS);
     });
+    suite.add("popped.reset", "A tool sets one queue's offset, and what follows is popped again", x -> {
+      Popped pops = new Popped(x);
+      pops.send("1", "2", "3");
+      pops.all(3, LONG_MS);
+      x.admin().resetOffsetByQueueId(
+          pops.address, x.group(), x.topic(), pops.queue.getQueueId(), 1);
+      Check.equal(List.of("2", "3"), Scene.bodies(pops.all(2, LONG_MS)));
+    });
     suite.add("popped.changed", "The handle of a changed time acknowledges", x -> {
       Popped pops = new Popped(x);
       pops.send("1");

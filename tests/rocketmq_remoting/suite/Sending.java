@@ -49,6 +49,12 @@ final class Sending {
       List<SendResult> sent = x.sendTo(x.queues().get(1), "a", "b", "c", "d");
       Check.equal(List.of(0L, 1L, 2L, 3L), sent.stream().map(SendResult::getQueueOffset).toList());
     });
+    suite.add("send.any-queue", "A broker chooses the queue of a number below 0", x -> {
+      String broker = x.broker();
+      x.sendTo(new MessageQueue(x.topic(), broker, -1), "1", "2");
+      x.sendTo(new MessageQueue(x.topic(), broker, -100), "3");
+      x.reader().start().getsOnly("1", "2", "3");
+    });
     suite.add("send.spread", "Messages without a queue are spread over all queues", x -> {
       Set<MessageQueue> used = new HashSet<>();
       x.send(Scene.numbers(32)).forEach(each -> used.add(each.getMessageQueue()));

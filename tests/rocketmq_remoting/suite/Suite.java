@@ -24,7 +24,7 @@ public final class Suite {
   private static final String[] TABLES = {
     "Sending", "Asking", "Requests", "Later", "Recalls", "Transactions", "Groups", "Filters",
     "Order", "Retries", "Places", "Resets", "Pulls", "Pops", "Popped", "Tools",
-    "Deletions",
+    "Deletions", "Traces",
     "Restarts"
   };
   private static final long PATIENCE_S = 150;

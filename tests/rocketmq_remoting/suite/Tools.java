@@ -30,6 +30,13 @@ final class Tools {
           .mapToInt(each -> each.getWriteQueueNums()).sum();
       Check.equal(4, queues);
     });
+    suite.add("tool.names", "The names of the cluster and of a broker lead to brokers", x -> {
+      String cluster = x.admin().examineBrokerClusterInfo().getClusterAddrTable().keySet()
+          .iterator().next();
+      Check.soon(() -> x.admin().examineTopicRouteInfo(cluster).getBrokerDatas().size() == 2,
+          "both brokers");
+      Check.equal(1, x.admin().examineTopicRouteInfo("broker-a").getBrokerDatas().size());
+    });
     suite.add("tool.topic-stats", "A tool is told of the bounds of a topic's queues", x -> {
       x.sendTo(x.queues().get(1), "1", "2", "3");
       var table = x.admin().examineTopicStats(x.topic()).getOffsetTable();
@@ -118,6 +125,16 @@ final class Tools {
       x.admin().createAndUpdateTopicConfig(address(x), new TopicConfig(x.newTopic(), 3, 3, 6));
       Check.succeeds(() -> x.send(new Message(x.newTopic(), "one".getBytes())));
       Check.equal(3, x.producer().fetchPublishMessageQueues(x.newTopic()).size());
+    });
+    suite.add("tool.creates-everywhere", "A topic has queues on each broker that a tool asks", x -> {
+      Check.soon(() -> x.admin().examineBrokerClusterInfo().getBrokerAddrTable().size() == 2,
+          "both brokers");
+      for (var broker : x.admin().examineBrokerClusterInfo().getBrokerAddrTable().values()) {
+        x.admin().createAndUpdateTopicConfig(
+            broker.selectBrokerAddr(), new TopicConfig(x.newTopic(), 3, 3, 6));
+      }
+      Check.soon(() -> x.admin().examineTopicRouteInfo(x.newTopic()).getQueueDatas().stream()
+          .mapToInt(each -> each.getWriteQueueNums()).sum() == 6, "6 queues");
     });
     suite.add("tool.grows-topic", "A tool can give a topic more queues", x -> {
       x.admin().createAndUpdateTopicConfig(address(x), new TopicConfig(x.topic(), 6, 6, 6));

@@ -223,7 +223,9 @@ class _Parts(BrokerParts):
 
     # ------------------------------------------------------------------------------ reads
 
-    async def record(self, topic: str, queue_id: int, offset: int) -> bytes | None:
+    async def record(
+        self, topic: str, queue_id: int, offset: int, *, even_unkept: bool = False
+    ) -> bytes | None:
         """As consumers see it."""
         await self._waiting.read_takes_time()
         found = self._waiting.queues.confirmed((topic, queue_id), offset, 1)

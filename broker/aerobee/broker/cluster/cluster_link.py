@@ -133,12 +133,14 @@ class ClusterLink:
         self._book.refresh()
         parts, roles, topics = self._parts, self._roles, self._topics
         store, replica, config = parts.store, parts.replica, parts.config
+        retention = config.store.retention
         return nameserver_pb2.BrokerHeartbeat(
             identity=self._identity,
             address=parts.address.text,
             outside_address=parts.address.outside,
             zone=config.zone,
             in_sync_min=config.replication.min_insync_replicas,
+            log_kept_hours=retention.file_reserved_hours if retention.enabled else 0,
             role=common_pb2.SLAVE if roles.term is None else common_pb2.MASTER,
             epoch=roles.own_epoch,
             log_begin=store.min_offset,

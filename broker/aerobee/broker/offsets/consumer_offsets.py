@@ -98,9 +98,10 @@ class ConsumerOffsets:
 
         Raises:
             NotMaster, ReplicaBehind, Busy, LeaseExpired, LeaseHeld, TopicNotFound, QueueNotFound,
-            LimitReached: as `commit`.
+            InvalidArgument, LimitReached: as `commit`.
         """
         writer = self._journal.writer()
+        names.check_group_changeable(key.group)
         self._guard.check_queue(key.topic, key.queue_id)
         self._check_claim(writer, key, claim)
         self._admit(key.group)
@@ -171,6 +172,23 @@ class ConsumerOffsets:
         self.begin_retries(key.group)
         granted = self._coordinator.ownership.leases.latest_epoch
         return writer.change(key, Change(ChangeKind.RESET, offset, granted), is_durable=True)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether this broker is a master that knows all offsets and may set them."""
+        return self._journal.is_ready
+
+    def keep_from(self, topic: str, queue_id: int, offset: int) -> asyncio.Future[None] | None:
+        """A queue keeps nothing before `offset`; it is so when the returned future is done. None:
+        the topic is ending, so nothing is noted.
+
+        Raises:
+            NotMaster, ReplicaBehind, NotWritable, Busy: as `commit`.
+        """
+        writer, key = self._journal.writer(), GroupQueue(names.KEPT_FROM_GROUP, topic, queue_id)
+        if writer.is_removing(key):
+            return None
+        return writer.change(key, Change(ChangeKind.COMMIT, offset))
 
     def is_ended(self, key: GroupQueue, lease_epoch: int) -> bool:
         """Whether a presented lease dates from before a reset or another member's commit: its
@@ -260,6 +278,7 @@ class ConsumerOffsets:
         self._journal.check_granting()
 
     def _check(self, key: GroupQueue, offset: int) -> None:
+        names.check_group_changeable(key.group)
         self._guard.check_queue(key.topic, key.queue_id)
         queue_max = self._queue_max(key.topic, key.queue_id)
         if not 0 <= offset <= queue_max:

@@ -152,6 +152,7 @@ class Progress(Feature):
             now_ms=parts.clock.now_ms(),
             on_group_removed=folder.groups.remove,
         )
+        self.state.on_kept_from(parts.store.queues.keep_from)
         self.journal: OffsetJournal = OffsetJournal(
             self.state,
             journal_log,

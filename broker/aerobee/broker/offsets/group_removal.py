@@ -17,6 +17,7 @@ from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.entries import OffsetsRemoved
 from aerobee.broker.offsets.journal import OffsetJournal
+from aerobee.domain import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, DeadlineExceeded, GroupDeleted, GroupInUse, LeaseHeld
 from aerobee.store.engine.tables.config_tables import SubscriptionGroupTable
@@ -78,7 +79,9 @@ class GroupRemoval:
                 than `timeout_s`. Nothing was removed.
             DeadlineExceeded: not confirmed in time; it may still take effect.
             NotMaster, ReplicaBehind, NotWritable, StoreFailed.
+            InvalidArgument: the group is the brokers' own.
         """
+        names.check_group_changeable(group)
         end_s = self._clock.monotonic_s() + timeout_s
         ended = 0
         with self._closed(group):
@@ -111,9 +114,10 @@ class GroupRemoval:
 
         Raises:
             LeaseHeld: a member holds one of the queues.
-            Busy, DeadlineExceeded, NotMaster, ReplicaBehind, NotWritable, StoreFailed: as
-                `delete_group`.
+            Busy, DeadlineExceeded, NotMaster, ReplicaBehind, NotWritable, StoreFailed,
+            InvalidArgument: as `delete_group`.
         """
+        names.check_group_changeable(group)
         end_s = self._clock.monotonic_s() + timeout_s
         self._journal.check_granting()
         await self._until_unheld(group, topic, queue_ids or None, end_s)

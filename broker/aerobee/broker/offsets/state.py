@@ -36,6 +36,7 @@ from aerobee.broker.offsets.sent_back import (
     SentBack,
     TriedInOrder,
 )
+from aerobee.domain.names import KEPT_FROM_GROUP
 from aerobee.runtime.log import log_event
 from aerobee.store.engine.tables.consumer_offset_table import (
     ConsumerOffsetTable,
@@ -101,6 +102,7 @@ class OffsetJournalState:
         self._on_group_removed = on_group_removed
         self.on_topic_ended: Callable[[], object] = lambda: None
         """Called when a topic's end is known."""
+        self._on_kept_from: Callable[[str, int, int], object] = lambda topic, queue_id, offset: None
         cut_mark(table, journal_end)
         mark = table.mark
         if mark is None:
@@ -121,6 +123,14 @@ class OffsetJournalState:
         self._copied_through = mark.copied_through
         self._doubted = table.doubted
         self._end_doubt()
+
+    def on_kept_from(self, told: Callable[[str, int, int], object]) -> None:
+        """From now on, `told` gets the topic, the queue and the first message that is kept there,
+        first what is known already; 0: the topic keeps all."""
+        self._on_kept_from = told
+        for topic, queues in self._table.of_group(KEPT_FROM_GROUP).items():
+            for queue_id, offset in queues.items():
+                told(topic, queue_id, offset)
 
     @property
     def rendered_mark(self) -> JournalMark | None:
@@ -341,9 +351,16 @@ class OffsetJournalState:
         """A complete image has given the whole state."""
         for key in self._unsaid:
             self._table.remove(*key)
+            if key.group == KEPT_FROM_GROUP:
+                self._on_kept_from(key.topic, key.queue_id, 0)
         self._unsaid.clear()
 
     def _remove(self, entry: OffsetsRemoved) -> None:
+        if entry.group in (None, KEPT_FROM_GROUP):
+            for topic, queues in self._table.of_group(KEPT_FROM_GROUP).items():
+                for queue_id in queues:
+                    if entry.selects(GroupQueue(KEPT_FROM_GROUP, topic, queue_id)):
+                        self._on_kept_from(topic, queue_id, 0)
         if entry.queue_id is None:
             self._table.remove_all(entry.group, entry.topic)
         else:
@@ -361,6 +378,8 @@ class OffsetJournalState:
         if after is not before:
             self._table.put(*entry.key, *after)
             self._table.note_change(*entry.key, _last_change(entry))
+            if entry.key.group == KEPT_FROM_GROUP:
+                self._on_kept_from(entry.key.topic, entry.key.queue_id, after.offset)
         elif entry.client_id and entry.change.offset == after.offset:
             # Nothing moves: it says who reads the queue now.
             self._table.note_change(*entry.key, _last_change(entry))

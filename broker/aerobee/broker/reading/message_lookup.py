@@ -3,12 +3,13 @@
 Owns: nothing; every answer is read from the log, on the read pool, because it is rarely in the page
 cache. Invariants: what is returned is a complete, valid record that consumers may see too; an
 offset inside a record, before the log or after the dispatched part finds nothing, nor does one of a
-deleted topic, even if a topic of that name exists again.
+deleted topic, even if a topic of that name exists again, or of a message that its topic no longer
+keeps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -60,6 +61,9 @@ class KeyQuery:
     max_messages: int = 0
     before: int = 0
     """Only records that begin before this log offset; 0: no bound."""
+    even_unkept: bool = False
+    """Also those that their topic no longer keeps but the log still has: for what the broker itself
+    has to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +89,11 @@ class MessageLookup:
         self._reads = reads
         self._index_enabled = index_enabled
 
-    async def by_offset(self, physical_offset: int) -> bytes:
-        """The record that begins at this byte of the log.
+    async def by_offset(self, physical_offset: int, *, even_unkept: bool = False) -> bytes:
+        """The record that begins at this byte of the log. `even_unkept`: as in a `KeyQuery`.
 
         Raises:
-            MessageNotFound: none begins there, or retention removed it.
+            MessageNotFound: none begins there, or its topic or the log no longer keeps it.
             ShuttingDown, StoreFailed, Busy; AerobeeError: the disk cannot be read.
         """
         self._guard.check_available()
@@ -109,6 +113,11 @@ class MessageLookup:
             raise MessageNotFound(
                 f"the message at physical offset {physical_offset} belonged to topic {topic}, "
                 "which was deleted"
+            )
+        if not (even_unkept or is_kept(Record(data), self._store.queues.kept_from(topic))):
+            raise MessageNotFound(
+                f"the message at physical offset {physical_offset} is older than topic {topic} "
+                "keeps its messages"
             )
         return data
 
@@ -169,6 +178,7 @@ class MessageLookup:
         wanted = QueryWanted(query.topic, query.key, begin, end_ms, query.before)
         search = MessageQuery(self._store.index, self._store.log, wanted)
         first = self._first_position(query.topic)
+        kept_from = {} if query.even_unkept else self._store.queues.kept_from(query.topic)
         index = self._store.index
         indexed_timestamp_ms, indexed_end = index.end_timestamp_ms, index.indexed_end
         kept, more = await self._reads.run_in_turn(
@@ -181,6 +191,7 @@ class MessageLookup:
                     if _matches(record, query, begin_ms, end_ms)
                     and first is not None
                     and Record(record).physical_offset >= first
+                    and is_kept(Record(record), kept_from)
                 ),
                 min(query.max_messages or FOUND_MESSAGES_MAX, FOUND_MESSAGES_MAX),
             ),
@@ -188,6 +199,11 @@ class MessageLookup:
         )
         more = more or search.cut_short
         return FoundMessages(tuple(kept), more, indexed_timestamp_ms, indexed_end)
+
+
+def is_kept(record: Record, kept_from: Mapping[int, int]) -> bool:
+    """Whether its topic still keeps it. `kept_from`: by queue, where that begins."""
+    return record.queue_offset >= kept_from.get(record.queue_id, 0)
 
 
 def _check_length(key: str) -> None:

@@ -48,9 +48,14 @@ class QueueReader:
         data = await self.record(topic, queue_id, offset) if first <= offset < end else None
         return Record(data, 0, len(data)).store_timestamp_ms if data else 0
 
-    async def record(self, topic: str, queue_id: int, offset: int) -> bytes | None:
-        """The record at an offset; None if consumers see none there. Raises AerobeeError."""
-        wanted = QueueRead(topic, queue_id, offset, max_bytes=1, max_messages=1)
+    async def record(
+        self, topic: str, queue_id: int, offset: int, *, even_unkept: bool = False
+    ) -> bytes | None:
+        """The record at an offset; None if consumers see none there. `even_unkept`: see QueueRead.
+        Raises AerobeeError."""
+        wanted = QueueRead(
+            topic, queue_id, offset, max_bytes=1, max_messages=1, even_unkept=even_unkept
+        )
         try:
             found = self._store.reads.read(wanted)
             if isinstance(found, ReadWork):

@@ -8,6 +8,8 @@ lost with a broker.
                                                only, until one of them reads the queue here
     one that never did, without members        it is no reader
     broadcasting members                       no readers: they keep their offsets themselves
+    the group in which brokers note what       no reader
+      topics keep
 
     first ........... sent ........... end
     |    in flight     |     ready      |
@@ -32,6 +34,7 @@ from typing import Final, NamedTuple, Protocol
 from aerobee.broker.groups.members import Members
 from aerobee.broker.groups.queue_leases import GroupQueue, QueueLeases
 from aerobee.broker.reading.pull_session import PullPlace, PullSession
+from aerobee.domain.names import KEPT_FROM_GROUP
 from aerobee.runtime.metrics.slices import Slices
 from aerobee.store.engine.message_store import MessageStore
 from aerobee.store.engine.queues.reading import QueueBounds
@@ -102,7 +105,7 @@ class Readers:
         so that a limit cuts off abandoned groups. The loop runs in `pause`, after each group."""
         pairs = dict.fromkeys(self._subscribed())
         await pause()
-        for group in self.offsets.groups():
+        for group in self._groups():
             for topic in self.offsets.topics_of(group):
                 pairs[group, topic] = None
             await pause()
@@ -112,7 +115,7 @@ class Readers:
         """The groups that read one topic now."""
         if topic not in self.topics:
             return {}
-        groups = [each for each in self.offsets.groups() if self._has_committed(each, topic)]
+        groups = [each for each in self._groups() if self._has_committed(each, topic)]
         groups += [group for group, subscribed in self._subscribed() if subscribed == topic]
         return dict.fromkeys(groups)
 
@@ -135,6 +138,9 @@ class Readers:
         """How many queues a topic has, for sending or for reading."""
         config = self.topics.get(topic)
         return 0 if config is None else max(config.read_queue_count, config.write_queue_count)
+
+    def _groups(self) -> list[str]:
+        return [each for each in self.offsets.groups() if each != KEPT_FROM_GROUP]
 
     def _has_committed(self, group: str, topic: str) -> bool:
         return self.offsets.has_committed(group, topic)
@@ -217,7 +223,8 @@ class UnreadCounts:
             count = end - first
             row.add(count, self._in_flight(key, place, first, end))
         else:
-            count = queue.unfinished(end)
+            # What was finished before `first` no longer counts, and neither does what was not.
+            count = min(queue.unfinished(end), end - first)
             row.add(count, queue.in_flight)
         if count:
             row.first_unread.append((key.topic, key.queue_id, first))

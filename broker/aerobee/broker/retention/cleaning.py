@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from aerobee.broker.retention.holds import Hold, Need, Upkeep
@@ -202,16 +202,21 @@ def _tell(removed: RemovedSegment) -> None:
         because=removed.cause,
         written_ms=removed.modified_ms,
     )
-    if removed.unread:
+    tell_unread(removed.unread)
+
+
+def tell_unread(losses: Collection[UnreadRemoval]) -> None:
+    """Log what groups lost, if they lost anything."""
+    if losses:
         listed = ", ".join(
             f"{each.group} {each.topic}/{each.queue_id}: {each.messages}"
-            for each in largest_removals(removed.unread, _LOSSES_LOGGED_MAX)
+            for each in largest_removals(losses, _LOSSES_LOGGED_MAX)
         )
         log_event(
             log,
             "messages removed unread",
             level=logging.WARNING,
-            messages=removed.unread_messages,
-            queues=len(removed.unread),
+            messages=sum(each.messages for each in losses),
+            queues=len(losses),
             most=listed,
         )

@@ -86,7 +86,10 @@ class Retries(Feature):
             parts.clock,
             term=lambda: parts.journal.term,
             standing=parts.store.producers.windows.standing,
-            read_original=lambda key, offset: parts.queues.record(key.topic, key.queue_id, offset),
+            # The message was handed out: that its topic keeps it no longer does not lose it.
+            read_original=lambda key, offset: parts.queues.record(
+                key.topic, key.queue_id, offset, even_unkept=True
+            ),
             policy_of=self.settings.policy,
             levels=levels,
             check=parts.guard.check_master,

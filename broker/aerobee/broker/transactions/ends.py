@@ -217,7 +217,7 @@ class Ends:
         """It ended so long ago that only the index tells: its message is after its half message, so
         the index has both or none."""
         for message_id in {name.transaction_id, id_before(name.transaction_id)}:
-            query = KeyQuery(name.topic, message_id, is_unique_key=True)
+            query = KeyQuery(name.topic, message_id, is_unique_key=True, even_unkept=True)
             for record in map(Record, (await self._lookup.by_key(query)).records):
                 if transaction_id_of(record) == name.transaction_id:
                     return Outcome.COMMITTED

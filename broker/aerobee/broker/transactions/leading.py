@@ -177,7 +177,9 @@ class Leading:
         state = self._aside if intent.is_aside else self._pending
         if state.at(commit.half_offset) is None:
             return False
-        data = await self._parts.queues.record(commit.topic, commit.queue_id, commit.offset)
+        data = await self._parts.queues.record(
+            commit.topic, commit.queue_id, commit.offset, even_unkept=True
+        )
         return data is not None and is_commit_of(Record(data), commit.half_position)
 
     # ------------------------------------------------------------------------------ progress

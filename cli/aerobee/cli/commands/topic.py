@@ -15,6 +15,7 @@ from aerobee.cli.moments import timestamp_text
 from aerobee.cli.options import confirm, json_option, settings_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_documents, print_json, remark, remark_unanswered, say
 from aerobee.cli.target import Target, target_options
+from aerobee.cli.topic_keep import keep_options, with_kept
 from aerobee.domain.topic_attributes import DECLARED_TYPES, MESSAGE_TYPE
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ attribute_option = settings_option(
     type=click.Choice(DECLARED_TYPES, case_sensitive=False),
     help=f"What Apache's clients may send to it: its attribute {MESSAGE_TYPE}.  [default: NORMAL]",
 )
+@keep_options
 @attribute_option
 @click.option("--if-missing", is_flag=True, help="Succeed if the topic already exists.")
 @json_option
@@ -76,6 +78,8 @@ def create(
     queues: int | None,
     ordered: bool,
     message_type: str | None,
+    keep: str | None,
+    keep_bytes: str | None,
     attributes: dict[str, str],
     if_missing: bool,
     as_json: bool,
@@ -88,6 +92,7 @@ def create(
         if attributes.get(MESSAGE_TYPE, message_type) != message_type:
             raise click.UsageError(f"--type and --attribute {MESSAGE_TYPE} differ: name one")
         attributes = {**attributes, MESSAGE_TYPE: message_type}
+    attributes = with_kept(attributes, keep, keep_bytes)
 
     created: list[dict[str, Any]] = []
 
@@ -243,6 +248,7 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
 @click.argument("name", shell_complete=topic_names)
 @click.option("--queues", type=click.IntRange(min=1), help="New total; it can only grow.")
 @click.option("--permission", type=click.Choice(["rw", "r", "w"]), help="What clients may do.")
+@keep_options
 @attribute_option
 @json_option
 @target_options
@@ -251,15 +257,22 @@ def update(
     name: str,
     queues: int | None,
     permission: Permission | None,
+    keep: str | None,
+    keep_bytes: str | None,
     attributes: dict[str, str],
     as_json: bool,
 ) -> None:
     """Change the topic NAME.
 
     Settings that are not given stay as they are. An attribute with an empty value is removed.
+
+    What the topic no longer keeps is gone for all its readers, even if it keeps more again later.
     """
+    attributes = with_kept(attributes, keep, keep_bytes)
     if queues is None and permission is None and not attributes:
-        raise click.UsageError("give what to change: --queues, --permission or --attribute")
+        raise click.UsageError(
+            "give what to change: --queues, --permission, --keep, --keep-bytes or --attribute"
+        )
     changed = target.administer(
         lambda admin: admin.topics.update(
             name, queues=queues, permission=permission, attributes=attributes

@@ -20,8 +20,15 @@ from aerobee.broker.retries.policy import RETRIES_LIMIT
 from aerobee.broker.retries.settings import MULTIPLIER_MAX
 from aerobee.cli.declared.plan import DECISION, QUEUES, TYPE, Fields, Key, Kind, Value, Wish
 from aerobee.cli.moments import parse_delay_ms
+from aerobee.cli.topic_keep import parse_keep, parse_keep_bytes
 from aerobee.domain import names
-from aerobee.domain.topic_attributes import DECLARED_TYPES, MESSAGE_TYPE, check_topic_attributes
+from aerobee.domain.topic_attributes import (
+    DECLARED_TYPES,
+    KEEP_BYTES,
+    KEEP_MS,
+    MESSAGE_TYPE,
+    check_topic_attributes,
+)
 from aerobee.runtime.config import nearest
 from aerobee.runtime.errors import AerobeeError, InvalidArgument
 from aerobee.store.format.retry_delays import Exponential
@@ -42,8 +49,10 @@ _SECTIONS: Final = {
     "quotas": Kind.QUOTA,
     "policies": Kind.POLICY,
 }
+_KEEPS: Final = {"keep": (KEEP_MS, parse_keep), "keepBytes": (KEEP_BYTES, parse_keep_bytes)}
+"""Members of a topic that stand for an attribute."""
 _MEMBERS: Final = {
-    Kind.TOPIC: ("name", QUEUES, "permission", TYPE, "ordered", "attributes"),
+    Kind.TOPIC: ("name", QUEUES, "permission", TYPE, "ordered", *_KEEPS, "attributes"),
     Kind.GROUP: ("name", "retriesMax", "backOff", "initial", "longest", "multiplier", "ordered"),
     Kind.QUOTA: (USER, GROUP, DEFAULT, "limits"),
     Kind.POLICY: ("user", "resource", "actions", DECISION, "sources", "default"),
@@ -156,10 +165,15 @@ class _Reader:
                 "ordered": _yes_or_no,
             },
         )
+        kept = {_KEEPS[each][0]: _kept(members[each], each) for each in _KEEPS if each in members}
+        check_topic_attributes(kept)
+        fields |= {ATTRIBUTE + each: value or None for each, value in kept.items()}
         if "attributes" in members:
             attributes = self._texts(members["attributes"], "attributes")
             if MESSAGE_TYPE in attributes:
                 raise _Unfit(members["attributes"], f"write type: for the attribute {MESSAGE_TYPE}")
+            if both := kept.keys() & attributes.keys():
+                raise _Unfit(members["attributes"], f"{min(both)} is there twice; remove one")
             check_topic_attributes(attributes)
             # As with `aerobee topic update`, an empty value stands for a removal.
             fields |= {ATTRIBUTE + each: value or None for each, value in attributes.items()}
@@ -319,6 +333,13 @@ def _choice(words: tuple[str, ...]) -> Parse:
         return text
 
     return parse
+
+
+def _kept(node: yaml.Node, what: str) -> str:
+    try:
+        return _KEEPS[what][1](_text(node, what))
+    except ValueError as error:
+        raise _Unfit(node, f"{what}: {error}") from None
 
 
 def _yes_or_no(node: yaml.Node, what: str) -> bool:

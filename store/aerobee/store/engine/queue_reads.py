@@ -25,6 +25,7 @@ from aerobee.store.engine.queues.reading import (
     Filter,
     GetStatus,
     Located,
+    QueueBounds,
     ReadLimits,
     entries_to_read,
     out_of_range,
@@ -39,6 +40,7 @@ from aerobee.store.engine.read_work import (
     Select,
     checked_outcome,
 )
+from aerobee.store.engine.retention.kept_search import KeptRule, KeptSearch, SummedBytes
 from aerobee.store.format.record_layout import RECORD_SIZE_MIN
 
 _ENTRIES_MIN = 16
@@ -60,6 +62,12 @@ class QueueRead:
     filter: Filter | None = None
     reader: str = ""
     is_scan: bool = False
+    even_unkept: bool = False
+    """Also what the topic no longer keeps but the log still has: for what the broker itself has to
+    know."""
+
+    def bounds(self, queue: ConsumeQueue) -> QueueBounds:
+        return queue.bounds_in_log if self.even_unkept else queue.bounds
 
     @property
     def is_long(self) -> bool:
@@ -95,7 +103,7 @@ class QueueReads:
         """
         self._admission.check_not_failed()
         queue = self._queues.get(wanted.topic, wanted.queue_id)
-        outside = out_of_range(None if queue is None else queue.bounds, wanted.offset)
+        outside = out_of_range(None if queue is None else wanted.bounds(queue), wanted.offset)
         if queue is None or outside is not None:
             assert outside is not None
             return ReadOutcome(outside)
@@ -128,7 +136,7 @@ class QueueReads:
         """As `read`, but what costs more than a look is left to the work. Raises StoreFailed."""
         self._admission.check_not_failed()
         queue = self._queues.get(wanted.topic, wanted.queue_id)
-        outside = out_of_range(None if queue is None else queue.bounds, wanted.offset)
+        outside = out_of_range(None if queue is None else wanted.bounds(queue), wanted.offset)
         if queue is None or outside is not None:
             assert outside is not None
             return ReadOutcome(outside)
@@ -174,6 +182,10 @@ class QueueReads:
         if queue is None:
             return None
         return TimeSearch(self._files.disk, queue, self._log.record_at)
+
+    def kept_search(self, queue: ConsumeQueue, rule: KeptRule, summed: SummedBytes) -> KeptSearch:
+        """What a queue keeps by its topic's rule; may `run` on any thread."""
+        return KeptSearch(self._files.disk, queue, self._log.record_at, rule, summed)
 
     def first_position(self, topic: str) -> int | None:
         """No message that a reader of the topic may see is before this log position; None: there is
@@ -269,7 +281,7 @@ def _candidates_max(wanted: QueueRead) -> int:
 
 def _selection(queue: ConsumeQueue, wanted: QueueRead) -> Select:
     """How to choose among the entries from the wanted offset on, whatever happens to the queue."""
-    bounds = queue.bounds
+    bounds = wanted.bounds(queue)
     file_start = wanted.offset - wanted.offset % queue.entries_per_file
     next_file_offset = min(file_start + queue.entries_per_file, queue.end)
     candidates_max = _candidates_max(wanted)

@@ -209,7 +209,9 @@ class RemotingDeadLetters:
             return None
         try:
             topic = dead_letter_topic(given.group)
-            query = KeyQuery(topic, given.message_id, True, max_messages=_SAME_ID_MAX)
+            query = KeyQuery(
+                topic, given.message_id, True, max_messages=_SAME_ID_MAX, even_unkept=True
+            )
             found = await self._lookup.by_key(query)
         except (AerobeeError, GroupNameTooLong):
             return None  # without an index, only what this run has seen is known

@@ -48,7 +48,8 @@ class RemotingSendBacks:
         fields = request.fields
         group = read.text(fields, "group")
         names.check_group_name(group)
-        record = Record(await self._lookup.by_offset(read.number(fields, "offset")))
+        position = read.number(fields, "offset")
+        record = Record(await self._lookup.by_offset(position, even_unkept=True))
         require([self._resources.topic(record.topic, Action.SUB)])
         member = self._clients.members.of_connection(group, connection)
         retries_max = read.number(fields, "maxReconsumeTimes", -1)

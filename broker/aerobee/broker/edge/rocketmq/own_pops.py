@@ -205,7 +205,11 @@ class OwnPops:
     async def _is_dead(self, group: str, message_id: str) -> bool:
         with suppress(GroupNameTooLong, IllegalName, TopicNotFound, InvalidArgument):
             query = KeyQuery(
-                dead_letter_topic(group), message_id, is_unique_key=True, max_messages=1
+                dead_letter_topic(group),
+                message_id,
+                is_unique_key=True,
+                max_messages=1,
+                even_unkept=True,
             )
             return bool((await self._lookup.by_key(query)).records)
         return False

@@ -20,6 +20,7 @@ from aerobee.offset_audit.sources.messages.queue_entries import QueueEntries
 from aerobee.offset_audit.sources.messages.ranges import OffsetRange
 from aerobee.offset_audit.sources.messages.store_log import StoreLog
 from aerobee.offset_audit.sources.messages.store_reading import QueueSlice, StoreReading
+from aerobee.offset_audit.sources.store.config_files import read_kept_from
 from aerobee.offset_audit.sources.store.files import QueueFiles, StoreFile, queue_files
 from aerobee.offset_audit.sources.store.folders import Names, StoreFolder, find_stores
 from aerobee.runtime.errors import InvalidArgument
@@ -37,9 +38,11 @@ class StorePlace:
     def bounds(self, timeout_ms: int) -> KnownBounds:
         found: dict[MessageQueue, Bounds | None] = {}
         for store in self._stores().values():
+            kept_from = read_kept_from(store)
             with StoreLog(store) as log:
                 for queue, files in self._queues(store).items():
-                    found[queue] = _bounds_of(files, log.begin)
+                    bounds = _bounds_of(files, log.begin)
+                    found[queue] = None if bounds is None else _kept(bounds, queue, kept_from)
         return found
 
     def confirmed_bounds(
@@ -53,12 +56,12 @@ class StorePlace:
         found: QueueOffsets = {}
         for store in self._stores().values():
             queues = self._queues(store)
+            kept_from = read_kept_from(store)
             with StoreLog(store) as log:
                 for queue in queues.keys() & times_ms.keys():
                     with QueueEntries(queues[queue]) as entries:
-                        found[queue] = entries.first_stored(
-                            times_ms[queue], entries.bounds(log.begin), log.read
-                        )
+                        bounds = _kept(entries.bounds(log.begin), queue, kept_from)
+                        found[queue] = entries.first_stored(times_ms[queue], bounds, log.read)
         return found
 
     def plan(self, ranges: Sequence[OffsetRange], window: Window) -> list[StoreReading]:
@@ -154,6 +157,12 @@ class StorePlace:
 
 def _paths(text: str) -> list[str]:
     return [path.strip() for path in text.split(",") if path.strip()]
+
+
+def _kept(bounds: Bounds, queue: MessageQueue, kept_from: Mapping[tuple[str, int], int]) -> Bounds:
+    """Without what the topic no longer keeps."""
+    begin = min(kept_from.get((queue.topic, queue.queue_id), 0), bounds.end)
+    return Bounds(max(bounds.begin, begin), bounds.end)
 
 
 def _bounds_of(files: tuple[StoreFile, ...], log_begin: int) -> Bounds | None:

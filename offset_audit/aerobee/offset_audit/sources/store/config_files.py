@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeGuard, TypeVar
 
+from aerobee.domain.names import KEPT_FROM_GROUP
 from aerobee.offset_audit.sources.store.folders import CONFIG, StoreFolder
 from aerobee.store.format.epoch_file import EPOCH_FILE, EpochEntry, decode_epochs
 from aerobee.store.format.json_config import JsonObject, JsonValue, parse_object
@@ -100,6 +101,16 @@ def read_commits(store: StoreFolder) -> list[Commit]:
         for key, topic, group, queues in _tables(document)
         for queue_id, offset in sorted(queues.items())
     ]
+
+
+def read_kept_from(store: StoreFolder) -> dict[tuple[str, int], int]:
+    """Topic and queue id -> the first message that the topic keeps, where it does not keep all that
+    the log has."""
+    return {
+        (commit.topic, commit.queue_id): commit.offset
+        for commit in read_commits(store)
+        if commit.group == KEPT_FROM_GROUP
+    }
 
 
 def read_epochs(store: StoreFolder) -> list[EpochEntry]:

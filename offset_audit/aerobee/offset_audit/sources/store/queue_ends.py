@@ -8,9 +8,10 @@ the files, and what our broker's checkpoint says, counts too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from aerobee.offset_audit.sources.store.config_files import read_kept_from
 from aerobee.offset_audit.sources.store.files import QueueFiles, StoreFile
 from aerobee.offset_audit.sources.store.folders import StoreFolder
 from aerobee.offset_audit.sources.store.known_ends import read_known_ends
@@ -41,6 +42,7 @@ class QueueBounds:
         self._log = log
         self._tail = read_tail(store, log)
         self._known = read_known_ends(store)
+        self._kept_from = read_kept_from(store)
 
     @property
     def names(self) -> set[tuple[str, int]]:
@@ -48,7 +50,14 @@ class QueueBounds:
         return {*self._tail, *self._known}
 
     def of(self, name: tuple[str, int], queue: QueueFiles | None) -> QueueEnds | None:
-        """The ends of a queue, from its files if it has any; None: nothing is known."""
+        """The ends of a queue, from its files if it has any, without what its topic no longer
+        keeps; None: nothing is known."""
+        ends, kept_from = self._in_log(name, queue), self._kept_from.get(name, 0)
+        if ends is None or kept_from <= ends.min_offset:
+            return ends
+        return replace(ends, min_offset=min(kept_from, ends.max_offset))
+
+    def _in_log(self, name: tuple[str, int], queue: QueueFiles | None) -> QueueEnds | None:
         ends = None if queue is None else _file_ends(queue, self._log)
         tail, known = self._tail.get(name), self._known.get(name)
         if known is not None and known.min_position >= self._log.begin:

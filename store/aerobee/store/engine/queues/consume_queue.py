@@ -10,8 +10,9 @@ queue ends is trusted about its files until they are first used. Files that turn
 make the queue damaged: from then on it neither serves nor writes anything, it only counts, and the
 next start rebuilds it from the log.
 
-Invariants: first_offset <= min_offset <= end <= next_offset; physical offsets rise with the
-offset; the queue never has an entry that the log does not cover; wrong entries are never served.
+Invariants: first_offset <= min_offset <= served_from <= end <= next_offset; physical offsets rise
+with the offset; the queue never has an entry that the log does not cover; wrong entries are never
+served.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ class ConsumeQueue:
         "first_offset",
         "is_gone",
         "is_trimmed",
+        "kept_from",
         "min_offset",
         "min_position",
         "next_offset",
@@ -121,6 +123,8 @@ class ConsumeQueue:
         # Where the queue's first file begins; messages may begin later.
         self.first_offset = 0
         self.min_offset = 0
+        # Its topic keeps nothing older, although the log may still have it.
+        self.kept_from = 0
         # Log position of the first message's record; -1 if unknown.
         self.min_position = -1
         self.written_end = 0
@@ -161,7 +165,20 @@ class ConsumeQueue:
         return queue_directory(self.topic, self.queue_id)
 
     @property
+    def served_from(self) -> int:
+        """The first message that exists for readers: of those in the log, the first that the topic
+        keeps."""
+        if self.kept_from <= self.min_offset:
+            return self.min_offset
+        return min(self.kept_from, self.end)
+
+    @property
     def bounds(self) -> QueueBounds:
+        return QueueBounds(self.served_from, self.end, self.physical_end)
+
+    @property
+    def bounds_in_log(self) -> QueueBounds:
+        """The same, with what the topic no longer keeps."""
         return QueueBounds(self.min_offset, self.end, self.physical_end)
 
     @property

@@ -99,6 +99,25 @@ class QueueSet:
         queue = self.get(topic, queue_id)
         return QueueBounds(0, 0) if queue is None else queue.bounds
 
+    def keep_from(self, topic: str, queue_id: int, offset: int) -> None:
+        """The topic keeps nothing older: it is not served and not counted from now on, and its
+        bytes go with the log's segments. 0: the topic keeps all that the log has.
+
+        Not stored here: whoever knows it says it again after each start."""
+        if (queue := self._queues.get((topic, queue_id))) is not None:
+            queue.kept_from = offset
+
+    def kept_from(self, topic: str) -> dict[int, int]:
+        """The topic's queues of which messages that the log may have are not kept: queue id to the
+        first kept offset."""
+        kept = ((queue.queue_id, queue.kept_from) for queue in self._of_topic(topic))
+        return {queue_id: offset for queue_id, offset in kept if offset}
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """Its queues that ever had an entry, by id."""
+        queues = (queue for queue in self._of_topic(topic) if queue.end)
+        return sorted(queues, key=lambda queue: queue.queue_id)
+
     def read_entries(self, topic: str, queue_id: int, offset: int, count: int) -> bytes:
         """Raw entries, cut at the queue's end; may wait for the disk. Raises QueueDamaged."""
         queue = self.get(topic, queue_id)

@@ -53,7 +53,7 @@ class TimeSearch:
         self._read_log = read_log
         self._queue = queue
         self._claim = queue.take_claim()
-        self._min_offset = queue.min_offset
+        self._min_offset = queue.served_from
         self._end = queue.end
         self._entries = JudgedEntries(
             disk,

@@ -23,7 +23,8 @@ class RetentionConfig:
     """
 
     enabled: bool = True
-    """False: nothing is ever removed, and messages are taken however full the disk is.
+    """False: no segment is ever removed, and messages are taken however full the disk is. What a
+    topic no longer keeps is not served either way.
 
     Costs: without it, the log grows until `disk_free_bytes_min` is reached.
     """

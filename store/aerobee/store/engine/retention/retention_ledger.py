@@ -13,7 +13,7 @@ a file's messages before it is removed; a reader with the file open continues re
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from aerobee.runtime.clock import Clock
@@ -35,9 +35,11 @@ from aerobee.store.engine.retention.retention_policy import (
     RetentionPolicy,
 )
 from aerobee.store.engine.retention.retention_statistics import (
+    Because,
     RemovedSegment,
     RetentionCounters,
     RetentionStatistics,
+    UnreadRemoval,
 )
 from aerobee.store.engine.retention.retention_works import (
     FollowWork,
@@ -219,7 +221,7 @@ class RetentionLedger:
         for readers in losing:
             queue = self._queues.get(readers.topic, readers.queue_id)
             if queue is not None:
-                work.losing.append((readers, queue, queue.min_offset))
+                work.losing.append((readers, queue, queue.served_from))
         work.is_commanded = candidate.request.unread
         self._removal = work
         return work
@@ -249,12 +251,11 @@ class RetentionLedger:
         self._troubles += work.troubles
         self._admission.measured(work.space)
         removal = work.removal
+        because = Because.COMMAND if removal.is_commanded else None
         losses = [
             loss
             for readers, queue, before in removal.losing
-            for loss in removed_unread(
-                readers, before, queue.min_offset, is_commanded=removal.is_commanded
-            )
+            for loss in removed_unread(readers, before, queue.served_from, because=because)
         ]
         segment = removal.segment
         removed = RemovedSegment(
@@ -267,6 +268,16 @@ class RetentionLedger:
         )
         self._counters.add(removed)
         return removed
+
+    # ------------------------------------------------------------------------------ topics
+
+    def steady_now_ms(self) -> int:
+        """The time by which messages are old: a clock that was set forward does not count yet."""
+        return self._time.now_ms(self._clock.now_ms(), self._clock.monotonic_s())
+
+    def lose(self, losses: Collection[UnreadRemoval]) -> None:
+        """Count what groups had not read of what a topic no longer keeps."""
+        self._counters.lose(losses)
 
     def statistics(self) -> RetentionStatistics:
         return RetentionStatistics(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -21,6 +21,8 @@ class Because(StrEnum):
     LIMIT = "limit"
     """By a configured limit of the topic or of the brokers."""
     COMMAND = "command"
+    TOPIC = "topic"
+    """The topic keeps its messages for a shorter time, or fewer bytes of them."""
     UNEXPECTED = "unexpected"
 
 
@@ -107,7 +109,11 @@ class RetentionCounters:
     def add(self, removed: RemovedSegment) -> None:
         self.removed_segments += 1
         self.removed_bytes += removed.size_bytes
-        for each in removed.unread:
+        self.lose(removed.unread)
+
+    def lose(self, losses: Collection[UnreadRemoval]) -> None:
+        """Count what groups had not read."""
+        for each in losses:
             key = each.group, each.topic, each.queue_id
             self._unread[key] = self._unread.get(key, 0) + each.messages
             self.unread_messages += each.messages
@@ -124,7 +130,7 @@ class RetentionCounters:
                 _LOSSES_KEPT_MAX // 2, self._unread.items(), key=lambda item: item[1]
             )
             self._unread = dict(largest)
-        if removed.unread:
+        if losses:
             self._largest = None
 
     @property

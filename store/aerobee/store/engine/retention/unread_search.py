@@ -54,13 +54,12 @@ def removed_unread(
     min_offset_before: int,
     min_offset_after: int,
     *,
-    is_commanded: bool = False,
+    because: Because | None = None,
 ) -> list[UnreadRemoval]:
     """What each group lost when the queue's first message changed; exact, because queue offsets
-    have no gaps. `is_commanded`: an operator removes what is unread."""
-    because = Because.UNEXPECTED if readers.keep_bytes_max is None else Because.LIMIT
-    if is_commanded:
-        because = Because.COMMAND
+    have no gaps. `because` None: a segment was removed, as the queue's readers allowed, or not."""
+    if because is None:
+        because = Because.UNEXPECTED if readers.keep_bytes_max is None else Because.LIMIT
     lost = []
     for group, offset in sorted(readers.offsets.items()):
         messages = min_offset_after - max(offset, min_offset_before)
@@ -107,7 +106,7 @@ class UnreadSearch:
                 self._wanted.append((each, _Entries(self._disk, queue, each.oldest)))
 
     def _may_be_unread(self, queue: ConsumeQueue, readers: QueueReaders) -> bool:
-        start = max(readers.oldest, queue.min_offset)
+        start = max(readers.oldest, queue.served_from)
         if start >= queue.end or queue.min_position >= self._end:
             return False
         return start < queue.written_end or queue.tail_position < self._end
@@ -172,7 +171,7 @@ class _Entries:
     __slots__ = ("_files", "_tail", "_written_end", "end", "start")
 
     def __init__(self, disk: Disk, queue: ConsumeQueue, oldest: int) -> None:
-        self.start = max(oldest, queue.min_offset)
+        self.start = max(oldest, queue.served_from)
         self.end = queue.end
         self._files = FiledEntries(disk, queue.directory, queue.entries_per_file)
         self._written_end = queue.written_end
