@@ -19,6 +19,8 @@ TESTS = (
     "tests/producer_client",
     "tests/broker/sending",
     "tests/broker/pop",
+    "tests/broker/edge/test_remoting_fuzz.py",
+    "tests/remoting_core",
     "tests/rocketmq_api/test_deliveries.py",
     "tests/rocketmq_api/test_golden_messages.py",
     "tests/rocketmq_api/test_odd_requests.py",

@@ -12,8 +12,9 @@ import sys
 from collections.abc import Iterator
 
 from aerobee.remoting_core.command import Command, Encoding
-from aerobee.remoting_core.frames import FrameIllegal, FrameLimits, FrameParser, encode_frame
-from aerobee.remoting_core.headers import HeaderIllegal, decode_header
+from aerobee.remoting_core.errors import FrameIllegal, HeaderIllegal
+from aerobee.remoting_core.frames import FrameLimits, FrameParser, encode_frame
+from aerobee.remoting_core.headers import decode_header
 
 _WORDS = ("topic", "consumerGroup", "a", "i", "queueId", "\x01", "é", "中", "", "x" * 300, "-1")
 _NOISE = (b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\4", b"{", b'"', b"\\u",

@@ -13,7 +13,8 @@ import pytest
 
 from aerobee.remoting_core.client import RemotingClient
 from aerobee.remoting_core.command import Command, Encoding
-from aerobee.remoting_core.connection import Connection, ConnectionEnded
+from aerobee.remoting_core.connection import Connection
+from aerobee.remoting_core.errors import ConnectionEnded
 from aerobee.remoting_core.frames import FrameLimits, FrameParser, encode_frame
 from aerobee.remoting_core.limits import Limit, RemotingLimits
 from aerobee.remoting_core.server import RemotingServer

@@ -8,7 +8,8 @@ import struct
 import pytest
 
 from aerobee.remoting_core.command import Command, Encoding
-from aerobee.remoting_core.frames import FrameIllegal, FrameLimits, FrameParser, encode_frame
+from aerobee.remoting_core.errors import FrameIllegal
+from aerobee.remoting_core.frames import FrameLimits, FrameParser, encode_frame
 
 GOLDEN = bytes.fromhex(
     "000000250100002100690001df0000000700000000000000000000000c0005746f7069630000000154"

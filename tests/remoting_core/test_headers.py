@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.remoting_core.command import ANSWER, ONE_WAY, Command, Encoding
-from aerobee.remoting_core.headers import FIELDS_MAX, HeaderIllegal, decode_header, encode_header
+from aerobee.remoting_core.errors import HeaderIllegal
+from aerobee.remoting_core.headers import FIELDS_MAX, decode_header, encode_header
 
 ROUTE = bytes.fromhex("00690001df0000000700000000000000000000000c0005746f7069630000000154")
 """As Apache's 5.3.3 wrote it: code 105, opaque 7, topic T."""

@@ -16,7 +16,8 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, cast
 
 from aerobee.remoting_core.command import ONE_WAY, Command
-from aerobee.remoting_core.frames import FrameIllegal, FrameParser, encode_frame, frame_parts
+from aerobee.remoting_core.errors import ConnectionEnded, FrameIllegal
+from aerobee.remoting_core.frames import FrameParser, encode_frame, frame_parts
 from aerobee.remoting_core.limits import Limit, RemotingLimits
 
 _OPAQUE_END: Final = 1 << 31
@@ -25,10 +26,6 @@ _COPIED_BYTES_MAX: Final = 4 << 10
 _GATHERED_BYTES_MAX: Final = 64 << 10
 """Answers of more than this in all do not wait for others."""
 _UNKNOWN: Final = "unknown"
-
-
-class ConnectionEnded(ConnectionError):
-    """The connection ended before the answer came."""
 
 
 class Owner(Protocol):

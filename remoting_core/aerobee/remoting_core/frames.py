@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from aerobee.remoting_core.command import Command
-from aerobee.remoting_core.headers import HeaderIllegal, decode_header, encode_header
+from aerobee.remoting_core.errors import FrameIllegal, HeaderIllegal
+from aerobee.remoting_core.headers import decode_header, encode_header
 
 _HEAD: Final = struct.Struct(">iI")
 _LENGTH: Final = struct.Struct(">i")
@@ -26,10 +27,6 @@ _HEADER_LENGTH: Final = (1 << 24) - 1
 _KEPT_BYTES: Final = 64 << 10
 """What has been read is dropped from the buffer only in steps of this size: each step moves all
 that is left."""
-
-
-class FrameIllegal(ValueError):
-    """Bytes that are no frame, or one above the limits: the connection cannot go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

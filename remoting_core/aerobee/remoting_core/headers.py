@@ -21,6 +21,7 @@ from json.encoder import encode_basestring as json_text
 from typing import Any, Final
 
 from aerobee.remoting_core.command import NO_FIELDS, Command, Encoding
+from aerobee.remoting_core.errors import HeaderIllegal
 
 FIELDS_MAX: Final = 256
 """Honest commands have fewer than 30."""
@@ -51,10 +52,6 @@ _I32_END: Final = 1 << 31
 _I16_END: Final = 1 << 15
 _DECODER: Final = json.JSONDecoder()
 _TEXTS: Final = {str}
-
-
-class HeaderIllegal(ValueError):
-    """Bytes that are no header, or one with too many fields."""
 
 
 def decode_header(encoding: int, data: bytes) -> Command:

@@ -10,7 +10,8 @@ from collections import Counter
 from typing import Final
 
 from aerobee.remoting_core.command import Command
-from aerobee.remoting_core.connection import Connection, ConnectionEnded
+from aerobee.remoting_core.connection import Connection
+from aerobee.remoting_core.errors import ConnectionEnded
 from aerobee.runtime.errors import Busy, DeadlineExceeded, InvalidArgument, Unreachable
 
 OPEN_MAX: Final = 64

@@ -226,8 +226,8 @@ class _Waiting:
         try:
             require_still()
             found = self._pulls.egress.read(self._wanted)
-        except QuotaExceeded as error:
-            self._refuse_later(error)
+        except QuotaExceeded as exceeded:
+            self._refuse_later(exceeded)
             return
         except AerobeeError as error:
             self._reply(refusal(self._request, error))
@@ -243,8 +243,8 @@ class _Waiting:
         try:
             found = await self._pulls.egress.load(cold)
             require_still()
-        except QuotaExceeded as error:
-            self._refuse_later(error)
+        except QuotaExceeded as exceeded:
+            self._refuse_later(exceeded)
         except AerobeeError as error:
             self._reply(refusal(self._request, error))
         else:
