@@ -1,4 +1,5 @@
-"""A member that is killed; see test_simple_consumer.py. Prints what it has acknowledged."""
+"""A member that is killed; see test_simple_consumer.py. Prints what it is about to acknowledge
+(`?` before it), and what it has."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ async def main(nameserver: str, group: str, topic: str) -> None:
     async with consumer:
         while True:
             for message in await consumer.receive(8, timeout=5.0):
+                print(f"?{message.body.decode()}\n", end="", flush=True)
                 await consumer.ack(message)
-                print(message.body.decode() + "\n", end="", flush=True)
+                print(f"{message.body.decode()}\n", end="", flush=True)
 
 
 asyncio.run(main(*sys.argv[1:]))

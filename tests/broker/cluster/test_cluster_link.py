@@ -16,6 +16,7 @@ from aerobee.broker.cluster.records import view_of
 from aerobee.broker.cluster.retired_topics import RetiredTopics
 from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.runtime.clock import SystemClock
+from aerobee.store.engine.retention.retention_config import RetentionConfig
 from aerobee.store.engine.tables.config_tables import TopicTable
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
@@ -53,6 +54,7 @@ def parts_of(roles: Any, store: Any = None) -> Any:
             registration_lease_ms=10_000,
             zone="",
             replication=SimpleNamespace(min_insync_replicas=1),
+            store=SimpleNamespace(retention=RetentionConfig()),
         ),
         identity=common_pb2.BrokerIdentity(broker_name="broker-a", broker_id=0, instance="i1"),
         address=OwnAddress("h:1"),

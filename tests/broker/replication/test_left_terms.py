@@ -250,9 +250,9 @@ async def test_a_break_in_a_hand_over_ends_each_transaction_once(
     client, transactions = V2(broker.channel), broker.feature(Transactions)
     read, append, is_full = QueueReader.record, OwnWrites.append, False
 
-    async def reads(queues: QueueReader, *place: Any) -> bytes | None:
+    async def reads(queues: QueueReader, *place: Any, **how: Any) -> bytes | None:
         await turns(2)
-        return await read(queues, *place)
+        return await read(queues, *place, **how)
 
     def refuses(self: OwnWrites, topic: str, *args: Any, **changes: Any) -> Any:
         if is_full and topic == OP_TOPIC:

@@ -59,6 +59,7 @@ async def read_cluster(
         first_unread=True,
         matching_unread=True,
         timeout_ms=timeout_ms,
+        registry_timeout_ms=timeout_ms,
     )
     view = await view_of(connection.nameservers, options)
     request = snapshot_request(options, _TABLES)

@@ -23,7 +23,6 @@ from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.v1 import audit_pb2, common_pb2, nameserver_pb2
 
-REGISTRY_TIMEOUT_MS = 10_000
 RANGE_TIMEOUT_MS = 300_000
 """A busy broker takes a while to read 64 MiB of its log."""
 BUSY_PAUSE_S = 0.5
@@ -168,7 +167,7 @@ async def _describe(
     return await nameservers.call(
         DESCRIBE_CLUSTER,
         nameserver_pb2.DescribeClusterRequest(cluster=options.cluster),
-        timeout_ms=min(options.timeout_ms, REGISTRY_TIMEOUT_MS),
+        timeout_ms=min(options.timeout_ms, options.registry_timeout_ms),
     )
 
 
@@ -178,7 +177,7 @@ async def list_topics(
     return await nameservers.call(
         LIST_TOPICS,
         nameserver_pb2.ListTopicsRequest(cluster=options.cluster),
-        timeout_ms=min(options.timeout_ms, REGISTRY_TIMEOUT_MS),
+        timeout_ms=min(options.timeout_ms, options.registry_timeout_ms),
     )
 
 

@@ -70,6 +70,8 @@ class LiveOptions:
     matching_unread: bool = False
     timeout_ms: int = TIMEOUT_MS_DEFAULT
     """How long to wait for a broker, and for each of its parts."""
+    registry_timeout_ms: int = 10_000
+    """How long to wait for a nameserver, if that is less."""
     since_ms: int = 0
     """Of the offset journal: from this store time on."""
     skip_unreachable: bool = False
