@@ -50,9 +50,14 @@ SWITCHED_OFF = {
     "aerobee_audit_log_refusals_left_out_total",
     "aerobee_audit_log_sequence",
     "aerobee_backup_timestamp_seconds",
+    "aerobee_tier_failures_total",
+    "aerobee_tier_uploaded_bytes_total",
+    "aerobee_tier_uploaded_segments_total",
+    "aerobee_tier_waiting_segments",
     "aerobee_tls_certificate_expiry_timestamp_seconds",
 }
-"""Of nodes with access control, an audit log, certificates or backups: these here have none."""
+"""Of nodes with access control, an audit log, certificates, backups or a tier: these here have
+none."""
 NOTHING_TO_TELL = {
     "aerobee_metrics_left_out_series",
     "aerobee_retention_removed_unread_by_group_total",
