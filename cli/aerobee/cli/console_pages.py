@@ -24,18 +24,10 @@ def console_on(
 ) -> Console:
     """Its clients have the credentials of their visitors, and none of the environment. Loads what
     it needs, which takes a while."""
-    from aerobee import AdminClient
     from aerobee.console.pages import Console
 
     def make(credentials: Credentials) -> AdminClient:
-        return AdminClient(
-            nameserver,
-            cluster,
-            timeout=QUESTION_S,
-            await_cluster_ms=0,
-            tls=tls,
-            credentials=credentials,
-        )
+        return _client_of(credentials, nameserver, cluster, tls)
 
     return Console(settings, make, cluster=cluster, examine=_examine)
 
@@ -47,7 +39,7 @@ async def check_certificate(nameserver: str, cluster: str, tls: TlsConfig | bool
         EnvironmentFailure: it proves a user, who every visitor would be.
         AerobeeError: the cluster cannot be asked.
     """
-    from aerobee import AdminClient, user_credentials
+    from aerobee import user_credentials
     from aerobee.access.credentials import Anonymous
 
     if isinstance(tls, bool) or not str(tls.certificate):
@@ -55,14 +47,7 @@ async def check_certificate(nameserver: str, cluster: str, tls: TlsConfig | bool
     stranger = user_credentials(f"nobody-{token_hex(4)}", token_hex(16))
     is_unknown = list[bool]()
     for credentials in (Anonymous(), stranger):
-        async with AdminClient(
-            nameserver,
-            cluster,
-            timeout=QUESTION_S,
-            await_cluster_ms=0,
-            tls=tls,
-            credentials=credentials,
-        ) as admin:
+        async with _client_of(credentials, nameserver, cluster, tls) as admin:
             is_unknown.append(await _is_unknown(admin))
     # Without access control, nobody is unknown.
     if is_unknown == [False, True]:
@@ -71,6 +56,22 @@ async def check_certificate(nameserver: str, cluster: str, tls: TlsConfig | bool
             "without signing in; give a certificate that proves none, or "
             "--allow-certificate-user if that is what you want"
         )
+
+
+def _client_of(
+    credentials: Credentials, nameserver: str, cluster: str, tls: TlsConfig | bool
+) -> AdminClient:
+    """One visitor's."""
+    from aerobee import AdminClient
+
+    return AdminClient(
+        nameserver,
+        cluster,
+        timeout=QUESTION_S,
+        await_cluster_ms=0,
+        tls=tls,
+        credentials=credentials,
+    )
 
 
 async def _is_unknown(admin: AdminClient) -> bool:

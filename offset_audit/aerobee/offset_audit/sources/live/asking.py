@@ -167,7 +167,7 @@ async def _describe(
     return await nameservers.call(
         DESCRIBE_CLUSTER,
         nameserver_pb2.DescribeClusterRequest(cluster=options.cluster),
-        timeout_ms=min(options.timeout_ms, options.registry_timeout_ms),
+        timeout_ms=options.nameserver_timeout_ms,
     )
 
 
@@ -177,7 +177,7 @@ async def list_topics(
     return await nameservers.call(
         LIST_TOPICS,
         nameserver_pb2.ListTopicsRequest(cluster=options.cluster),
-        timeout_ms=min(options.timeout_ms, options.registry_timeout_ms),
+        timeout_ms=options.nameserver_timeout_ms,
     )
 
 

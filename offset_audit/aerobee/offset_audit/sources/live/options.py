@@ -78,6 +78,10 @@ class LiveOptions:
     """Of the offset journal: a broker that does not answer has no rows, instead of an error."""
     path: str = ""
 
+    @property
+    def nameserver_timeout_ms(self) -> int:
+        return min(self.timeout_ms, self.registry_timeout_ms)
+
 
 def parse_options(
     given: Mapping[str, str], tables: tuple[str, ...] = READ_TABLES, *, takes_path: bool = False
