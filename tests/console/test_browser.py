@@ -270,6 +270,8 @@ def test_a_tail_shows_what_comes_also_after_the_nameserver_was_restarted(
     before = up.document()["pids"]["nameserver"]
     os.kill(before, signal.SIGKILL)
     wait_until(lambda: up.document()["pids"]["nameserver"] not in (None, before), "a nameserver")
+    # The command says at once that a nameserver does not know the routes yet.
+    wait_until(lambda: up.run("topic", "list", expect=range(256)).returncode == 0, "routes")
     up.run("produce", "watched", "--tag", "red", "--timeout-ms", "30000", given="second\n")
     expect(page.locator("#tail tbody tr")).to_have_count(2, timeout=30_000)
     page.locator("#tail tbody a").first.click()

@@ -84,7 +84,11 @@ async def test_no_healthy_broker_ends_after_etcd_is_restored_from_an_older_snaps
                 assert replica.process is not None
                 assert replica.process.returncode is None, replica.log
             master = await group.master()
-            assert (await group.stats(master)).writable
+
+            async def is_writable() -> bool:
+                return (await group.stats(master)).writable
+
+            await until(is_writable)
             found = await group.pull_all(master, "t")
             # `send_until_stored` may have sent its message to a master that did not answer in time.
             assert [*dict.fromkeys(found)] == [b"first", *bodies, b"last"]
